@@ -1,0 +1,101 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// ApprovalState is where a question stands.
+type ApprovalState string
+
+// The states of an approval.
+const (
+	StatePending   ApprovalState = "pending"
+	StateApproved  ApprovalState = "approved" // yes, not yet used
+	StateSpent     ApprovalState = "spent"    // yes, and the call was let through
+	StateDenied    ApprovalState = "denied"
+	StateExpired   ApprovalState = "expired"   // nobody answered in time
+	StateWithdrawn ApprovalState = "withdrawn" // the agent went away
+)
+
+// Approval is a question put to a person.
+type Approval struct {
+	ID    string        `json:"id"`
+	State ApprovalState `json:"state"`
+	// Key is what the yes is bound to: principal, session and digest of the
+	// tool and its exact arguments.
+	Key     string `json:"-"`
+	Digest  string `json:"digest"` // SHA-256 of tool and exact arguments, hex
+	Agent   string `json:"agent"`
+	Session string `json:"session,omitempty"` // as claimed
+	Tool    string `json:"tool"`
+	// Kind, Command, Path are of the action that the first finding concerns,
+	// for lists; Args is the whole call. Secrets are masked in all of them.
+	Kind     string         `json:"kind"`
+	Command  string         `json:"command,omitempty"`
+	Path     string         `json:"path,omitempty"`
+	Args     string         `json:"args"`
+	Findings []FindingBrief `json:"findings"`
+	// Why is the sentence of whoever wants a person asked.
+	Why      string    `json:"why,omitempty"`
+	Upstream string    `json:"upstream,omitempty"`
+	Model    string    `json:"model,omitempty"`
+	Trace    string    `json:"trace,omitempty"`
+	Created  time.Time `json:"created"`
+	Expires  time.Time `json:"expires"`
+	// The answer.
+	Answered time.Time `json:"answered,omitzero"`
+	By       string    `json:"by,omitempty"`
+	Reason   string    `json:"reason,omitempty"`
+}
+
+// FindingBrief is a finding as people and logs see it.
+type FindingBrief struct {
+	Rule     string `json:"rule"`
+	Severity string `json:"severity"`
+	Category string `json:"category"`
+	Reason   string `json:"reason"`
+	Words    string `json:"words,omitempty"`
+	Instead  string `json:"instead,omitempty"`
+}
+
+// Answer is what a person says to a question. The zero value says no.
+type Answer struct {
+	Approve bool
+	By      string
+	Reason  string
+}
+
+// The errors of approvals that callers act on.
+var (
+	// ErrNotFound reports an approval that does not exist.
+	ErrNotFound = errors.New("there is no such approval")
+	// ErrAnswered reports an approval that is no longer pending: the first
+	// answer wins.
+	ErrAnswered = errors.New("the approval is no longer pending")
+)
+
+// ApprovalStore keeps approvals durably: each method returns after the change
+// is on disk. Changes of state are compare-and-swap.
+type ApprovalStore interface {
+	// CreateApproval keeps a new pending approval.
+	CreateApproval(ctx context.Context, a Approval) error
+	// AnswerApproval moves a pending approval to approved or denied and
+	// returns it; ErrAnswered (with the approval as it stands) when another
+	// answer was first, ErrNotFound when there is none.
+	AnswerApproval(ctx context.Context, id string, ans Answer, at time.Time) (Approval, error)
+	// CloseApproval moves a pending approval to expired or withdrawn; it
+	// reports false when the approval was no longer pending.
+	CloseApproval(ctx context.Context, id string, to ApprovalState, at time.Time) (bool, error)
+	// SpendApproval moves an approved one to spent, once for ever; it reports
+	// false when it is in any other state or expired.
+	SpendApproval(ctx context.Context, id string, at time.Time) (bool, error)
+	// OpenApproval returns the newest approval with that key that is pending
+	// or approved and not expired at that time; ErrNotFound when there is none.
+	OpenApproval(ctx context.Context, key string, at time.Time) (Approval, error)
+	// Approval returns one by its id; ErrNotFound when there is none.
+	Approval(ctx context.Context, id string) (Approval, error)
+	// Approvals lists them, newest first; state "" means all.
+	Approvals(ctx context.Context, state ApprovalState, limit int) ([]Approval, error)
+}
