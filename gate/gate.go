@@ -98,6 +98,9 @@ type Request struct {
 	Actions []toolcall.Action
 	// Findings are filled in by the gate before anybody is asked.
 	Findings []Finding
+	// Why is the sentence of whoever wants a person asked, "" when the
+	// findings say it all. The gate fills it in.
+	Why string
 	// Siblings are the other calls of the turn that are known so far.
 	Siblings []toolcall.Call
 

@@ -11,6 +11,7 @@ package strictjson
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"unicode"
 	"unicode/utf16"
@@ -40,6 +41,9 @@ type Error struct {
 	Reason string
 	// Early says that the text ended too soon and more of it could mend it.
 	Early bool
+	// Differ says that the text is JSON all the same, and readers differ over
+	// what it says.
+	Differ bool
 }
 
 // Error gives reason and offset.
@@ -116,6 +120,40 @@ func Object(b []byte, o Options) error {
 	return nil
 }
 
+// StringLen returns the length of the string that b starts with, its quotes
+// included, or -1 when b starts with none, or with one that Validate would
+// refuse. Lone surrogates pass.
+func StringLen(b []byte) int {
+	if len(b) == 0 || b[0] != '"' {
+		return -1
+	}
+	v := validator{b: b, o: Options{Surrogates: true}}
+	if _, err := v.str(false); err != nil {
+		return -1
+	}
+	return v.i
+}
+
+// AppendString appends what a string that passed Validate stands for. lit is
+// the string with its quotes. A lone surrogate becomes U+FFFD.
+func AppendString(dst, lit []byte) []byte {
+	body := lit[1 : len(lit)-1]
+	for {
+		i := bytes.IndexByte(body, '\\')
+		if i < 0 {
+			return append(dst, body...)
+		}
+		dst = append(dst, body[:i]...)
+		v := validator{b: body, i: i, o: Options{Surrogates: true}}
+		r, err := v.escape(false)
+		if err != nil {
+			return append(dst, body[i:]...)
+		}
+		dst = utf8.AppendRune(dst, r)
+		body = body[v.i:]
+	}
+}
+
 type validator struct {
 	b []byte
 	i int
@@ -124,6 +162,10 @@ type validator struct {
 
 func (v *validator) fail(reason string) error {
 	return &Error{Offset: v.i, Reason: reason, Early: v.i >= len(v.b)}
+}
+
+func (v *validator) differ(reason string) error {
+	return &Error{Offset: v.i, Reason: reason, Differ: true}
 }
 
 func (v *validator) space() {
@@ -241,9 +283,79 @@ func (v *validator) array(depth int) error {
 	}
 }
 
-// fewKeys is how many keys of an object are compared one by one before a map
-// takes over, so that many keys cost linear time.
-const fewKeys = 8
+// fewKeys is how many keys of an object are compared one by one, without
+// memory of their own, before a map takes over, so that many keys cost linear
+// time.
+const fewKeys = 16
+
+// keySet finds keys of one object that some reader takes for one.
+type keySet struct {
+	few  [fewKeys][]byte // plain keys, as they stand in the text
+	n    int
+	seen uint64              // a bit for each few key's mark
+	many map[string]struct{} // folded keys, once few is full or a key is not plain
+}
+
+// mark gives a bit that keys equal by ASCII folding share.
+func mark(key []byte) uint64 {
+	h := uint(len(key)) * 7
+	if len(key) > 0 {
+		h += uint(key[0]&0x1f) + 5*uint(key[len(key)-1]&0x1f)
+	}
+	return 1 << (h & 63)
+}
+
+// addPlain adds a key that is ASCII and holds no escapes. It reports whether the
+// key was there.
+func (s *keySet) addPlain(key []byte) bool {
+	if s.many != nil || s.n == fewKeys {
+		return s.addFolded(appendFold(nil, key))
+	}
+	m := mark(key)
+	if s.seen&m != 0 {
+		for _, k := range s.few[:s.n] {
+			if equalASCII(k, key) {
+				return true
+			}
+		}
+	}
+	s.seen |= m
+	s.few[s.n] = key
+	s.n++
+	return false
+}
+
+// addFolded adds a key by its folded form.
+func (s *keySet) addFolded(key []byte) bool {
+	if s.many == nil {
+		s.many = make(map[string]struct{}, 2*fewKeys)
+		for _, k := range s.few[:s.n] {
+			s.many[Fold(string(k))] = struct{}{}
+		}
+	}
+	_, twice := s.many[string(key)]
+	s.many[string(key)] = struct{}{}
+	return twice
+}
+
+func equalASCII(a, b []byte) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if upper(a[i]) != upper(b[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func upper(c byte) byte {
+	if 'a' <= c && c <= 'z' {
+		return c - ('a' - 'A')
+	}
+	return c
+}
 
 func (v *validator) object(depth int) error {
 	if depth > v.o.Depth {
@@ -255,55 +367,10 @@ func (v *validator) object(depth int) error {
 		v.i++
 		return nil
 	}
-	var (
-		few  [fewKeys][]byte
-		n    int
-		many map[string]struct{}
-	)
+	var keys keySet
 	for {
-		if v.i >= len(v.b) {
-			return v.fail("the text ended inside an object")
-		}
-		if v.b[v.i] != '"' {
-			return v.fail("a key is wanted")
-		}
-		at := v.i
-		key, err := v.str(true)
-		if err != nil {
+		if err := v.key(&keys); err != nil {
 			return err
-		}
-		raw := v.b[at+1 : v.i-1]
-		var room [48]byte
-		folded := appendFold(room[:0], key)
-		if exact, ok := v.o.Known[string(folded)]; ok && exact != string(raw) {
-			v.i = at
-			return v.fail("a key reads like " + exact + " and is not written so")
-		}
-		twice := false
-		switch {
-		case many != nil:
-			_, twice = many[string(folded)]
-			many[string(folded)] = struct{}{}
-		default:
-			for _, k := range few[:n] {
-				if bytes.Equal(k, folded) {
-					twice = true
-				}
-			}
-			if n < fewKeys {
-				few[n] = bytes.Clone(folded)
-				n++
-				break
-			}
-			many = make(map[string]struct{}, 4*fewKeys)
-			for _, k := range few[:n] {
-				many[string(k)] = struct{}{}
-			}
-			many[string(folded)] = struct{}{}
-		}
-		if twice {
-			v.i = at
-			return v.fail("a key stands twice in one object")
 		}
 		v.space()
 		if v.i >= len(v.b) {
@@ -334,12 +401,85 @@ func (v *validator) object(depth int) error {
 	}
 }
 
+// key reads a key and holds it against the known keys and those before it.
+func (v *validator) key(keys *keySet) error {
+	if v.i >= len(v.b) {
+		return v.fail("the text ended inside an object")
+	}
+	if v.b[v.i] != '"' {
+		return v.fail("a key is wanted")
+	}
+	at := v.i
+	key, err := v.str(true)
+	if err != nil {
+		return err
+	}
+	raw := v.b[at+1 : v.i-1]
+	plain := len(key) == len(raw) && ascii(key)
+	var room [64]byte
+	var folded []byte
+	if v.o.Known != nil || !plain {
+		folded = appendFold(room[:0], key)
+	}
+	if exact, ok := v.o.Known[string(folded)]; ok && exact != string(raw) {
+		v.i = at
+		return v.differ("a key reads like " + exact + " and is not written so")
+	}
+	twice := false
+	if plain {
+		twice = keys.addPlain(key)
+	} else {
+		twice = keys.addFolded(folded)
+	}
+	if twice {
+		v.i = at
+		return v.differ("a key stands twice in one object")
+	}
+	return nil
+}
+
+func ascii(b []byte) bool {
+	for _, c := range b {
+		if c >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
+// skipPlain moves over characters of a string that need no look: all of ASCII
+// but quotes, backslashes and control characters. It takes eight at a time.
+func (v *validator) skipPlain() {
+	const ones, high = 0x0101010101010101, 0x8080808080808080
+	b, i := v.b, v.i
+	for ; i+8 <= len(b); i += 8 {
+		w := binary.LittleEndian.Uint64(b[i:])
+		quote, slash := w^(ones*'"'), w^(ones*'\\')
+		// A byte's high bit is set in odd when it is outside ASCII, below a
+		// space, or equal to one of the two.
+		odd := w | (w - ones*' ') | (quote - ones) | (slash - ones)
+		if odd &= high; odd != 0 {
+			break
+		}
+	}
+	for i < len(b) && b[i] >= ' ' && b[i] < utf8.RuneSelf && b[i] != '"' && b[i] != '\\' {
+		i++
+	}
+	v.i = i
+}
+
 // str reads a string. For a key it returns the unescaped text.
 func (v *validator) str(key bool) ([]byte, error) {
 	v.i++
 	from := v.i
 	var out []byte // set once a key holds an escape
-	for v.i < len(v.b) {
+	for {
+		if out == nil {
+			v.skipPlain()
+		}
+		if v.i >= len(v.b) {
+			return nil, v.fail("the text ended inside a string")
+		}
 		c := v.b[v.i]
 		switch {
 		case c == '"':
@@ -382,7 +522,6 @@ func (v *validator) str(key bool) ([]byte, error) {
 			v.i += n
 		}
 	}
-	return nil, v.fail("the text ended inside a string")
 }
 
 func (v *validator) escape(key bool) (rune, error) {
@@ -428,7 +567,7 @@ func (v *validator) escape(key bool) (rune, error) {
 		}
 		if key || !v.o.Surrogates {
 			v.i = at
-			return 0, v.fail("half a surrogate pair stands alone")
+			return 0, v.differ("half a surrogate pair stands alone")
 		}
 		return utf8.RuneError, nil
 	}

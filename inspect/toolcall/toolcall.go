@@ -111,6 +111,11 @@ const (
 	LangCmd        = "cmd" // Windows cmd.exe
 	LangPython     = "python"
 	LangJavaScript = "javascript"
+	LangSQL        = "sql"
+	// LangUnknown says that nothing tells the language, or that the text could
+	// not be taken out of the arguments and Command holds them as they came.
+	// Nobody can read such a command, so somebody is to be asked.
+	LangUnknown = "unknown"
 )
 
 // Action is one thing a call does. A call has one or several: a wrapper such as

@@ -1,0 +1,202 @@
+package redact
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// alnum gives n letters and digits.
+func alnum(n int) string {
+	const letters = "a1B2c3D4e5F6g7H8i9J0"
+	return strings.Repeat(letters, n/len(letters)+1)[:n]
+}
+
+var mask = regexp.MustCompile(`…\[\d+\]`)
+
+func TestSecrets(t *testing.T) {
+	pem := "-----BEGIN RSA PRIVATE KEY-----\n" + alnum(64) + "\n" + alnum(40) + "==\n-----END RSA PRIVATE KEY-----\n"
+	for _, tt := range []struct{ name, in, want string }{
+		{"an OpenAI key", "export OPENAI=sk-" + alnum(45), "export OPENAI=sk-a…[48]"},
+		{"an Anthropic key", "x-api-key: sk-ant-api03-" + alnum(80), "x-api-key: sk-a…[93]"},
+		{"a GitHub token", "git clone https://ghp_" + alnum(36) + "@github.com/a/b", "git clone https://ghp_…[40]@github.com/a/b"},
+		{"a fine-grained GitHub token", "github_pat_" + alnum(60), "gith…[71]"},
+		{"an AWS key id", "AKIA" + strings.Repeat("Q7", 8), "AKIA…[20]"},
+		{"a Slack token", "xoxb-123456789012-" + alnum(24), "xoxb…[42]"},
+		{"a GitLab token", "'glpat-" + alnum(20) + "'", "'glpa…[26]'"},
+		{"a Google key", "AIza" + alnum(35), "AIza…[39]"},
+		{"a web token", "eyJhbGciOiJI." + alnum(20) + "." + alnum(10) + " next", "eyJh…[44] next"},
+		{"a web token without signature", "eyJhbGciOiJI." + alnum(20) + ".", "eyJh…[34]"},
+		{"a bearer credential", `curl -H "Authorization: Bearer ` + alnum(30) + `" url`, `curl -H "Authorization: Bearer a1B2…[30]" url`},
+		{"a bearer web token", "bearer eyJhbGciOiJI." + alnum(20) + "." + alnum(10), "bearer eyJh…[44]"},
+		{"basic credentials", "Authorization: Basic dXNlcjpodW50ZXIy", "Authorization: Basic dXNl…[16]"},
+		{"a password assignment", "PGPASSWORD=hunter2 psql", "PGPASSWORD=h…[7] psql"},
+		{"a quoted password", `password = "hunter2";`, `password = "h…[7]";`},
+		{"a password in JSON", `{"password":"hunter2","user":"ann"}`, `{"password":"h…[7]","user":"ann"}`},
+		{"a password in JSON in JSON", `{"command":"echo {\"db_password\": \"hunter2\"}"}`, `{"command":"echo {\"db_password\": \"h…[7]\"}"}`},
+		{"a flag with an equals sign", "mysql --password=hunter2", "mysql --password=h…[7]"},
+		{"a flag with a space", "tool --api-key hunter22 run", "tool --api-key h…[8] run"},
+		{"a key behind a name shows what it is", "token: ghp_" + alnum(36), "token: ghp_…[40]"},
+		{"userinfo", "psql postgres://ann:hunter2@db/x", "psql postgres://ann:h…[7]@db/x"},
+		{"a private key", pem, "-----BEGIN RSA PRIVATE KEY-----\n…[64]\n…[42]\n-----END RSA PRIVATE KEY-----\n"},
+		{"a private key in JSON", `{"k":"-----BEGIN PRIVATE KEY-----\n` + alnum(64) + `\n-----END PRIVATE KEY-----\nls -la"}`,
+			`{"k":"-----BEGIN PRIVATE KEY-----\n…[64]\n-----END PRIVATE KEY-----\nls -la"}`},
+		{"two keys in one line", "sk-" + alnum(20) + ";sk-" + alnum(21), "sk-a…[23];sk-a…[24]"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := Secrets(tt.in); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestNoSecrets(t *testing.T) {
+	for _, s := range []string{
+		"",
+		"ls -la /tmp && rm -rf build",
+		"sk-learn is a library",
+		"echo sk-",
+		"git commit -m 'rotate the token'",
+		"max_tokens: 4096",
+		"password=$PASSWORD",
+		"password=$(cat /run/secret)",
+		"token=`cat x`",
+		"--password -x",
+		"--secret=/etc/shadow",
+		"--secret ./key.pem",
+		"cat password.txt",
+		"the bearer of good news",
+		"basic understanding of things",
+		"https://example.com:8443/path@2",
+		"ssh://git@host/x",
+		"http://a:@b",
+		"a:b@c",
+		"-----BEGIN CERTIFICATE-----\n" + alnum(64) + "\n-----END CERTIFICATE-----",
+		"sha256:" + strings.Repeat("0a", 32),
+		"3f786850e387550fdab836ed7e6dc881de23001b",
+		"eyJ.not.one",
+		"token",
+		"token=",
+		"token: ",
+		"--token",
+		"--token ",
+		"secret='",
+		"password=abc",
+		"://",
+		"-----",
+	} {
+		if got := Secrets(s); got != s {
+			t.Errorf("%q became %q", s, got)
+		}
+	}
+}
+
+// A payload must not hide behind what looks like a secret.
+func TestMaskingHidesNoShellSyntax(t *testing.T) {
+	for _, tt := range []struct{ in, keeps string }{
+		{"token=abcd;rm -rf /", ";rm -rf /"},
+		{"password=aaaa$(rm -rf /)", "$(rm -rf /)"},
+		{"Bearer " + alnum(20) + "`reboot`", "`reboot`"},
+		{"sk-" + alnum(20) + "|sh", "|sh"},
+		{"sk-" + alnum(20) + ">/etc/passwd", ">/etc/passwd"},
+		{"-----BEGIN PRIVATE KEY-----\nrm -rf /; $(reboot)", ";"},
+		{"http://a:b$(reboot)@c", "$(reboot)"},
+		{"secret=abcd\nreboot", "\nreboot"},
+		{"secret=abcd\\\nreboot", "\\\nreboot"},
+	} {
+		if got := Secrets(tt.in); !strings.Contains(got, tt.keeps) {
+			t.Errorf("%q became %q", tt.in, got)
+		}
+	}
+}
+
+const meta = " \t\n\r\"'`$&|;<>(){}*?!#\\@^"
+
+// kept is what must stand in a masked text as it stood before.
+func kept(s string) string {
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune(meta, r) {
+			return r
+		}
+		return -1
+	}, mask.ReplaceAllString(s, ""))
+}
+
+func FuzzSecrets(f *testing.F) {
+	for _, s := range []string{
+		"sk-" + alnum(30), "password=hunter2", `{"token":"` + alnum(30) + `"}`, "Bearer " + alnum(20), "a://b:cdef@g",
+		"-----BEGIN PRIVATE KEY-----\n" + alnum(64) + "\n-----END PRIVATE KEY-----", "token=h…[7]", "…[12]…[", "token: token: abcd",
+		"eyJhbGciOiJI." + alnum(20) + "." + alnum(10), "--token  Bearer  " + alnum(12), "a://b:c…[3]@d", "\xff\xfe password=\xffabc",
+		"-----BEGIN PRIVATE KEY-----sk-" + alnum(30),
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got := Secrets(s)
+		if a, b := kept(s), kept(got); a != b {
+			t.Fatalf("%q became %q: of %q %q was kept", s, got, a, b)
+		}
+		if again := Secrets(got); again != got {
+			t.Fatalf("%q became %q, then %q", s, got, again)
+		}
+	})
+}
+
+func TestVisible(t *testing.T) {
+	for _, tt := range []struct{ name, in, want string }{
+		{"plain text", `echo "a\nb" | cat`, `echo "a\nb" | cat`},
+		{"letters of any script", "päper 日本 ½ é", "päper 日本 ½ é"},
+		{"line breaks and tabs", "a\nb\rc\td", `a\nb\rc\td`},
+		{"terminal escapes", "a\x1b[2Jb\x07\x00\x7f", `a\x1b[2Jb\x07\x00\x7f`},
+		{"C1 controls", "a\u009b2Jb", `a\u009b2Jb`},
+		{"bidirectional overrides", "rm \u202exslx\u202c \u2066a\u2069", `rm \u202exslx\u202c \u2066a\u2069`},
+		{"zero width", "l\u200bs\u200d\ufeff\u2060", `l\u200bs\u200d\ufeff\u2060`},
+		{"soft hyphen", "a\u00adb", `a\u00adb`},
+		{"other blanks", "a\u00a0b\u3000c\u2003d\u2800e\u3164f", `a\u00a0b\u3000c\u2003d\u2800e\u3164f`},
+		{"line separators", "a\u2028b\u2029c", `a\u2028b\u2029c`},
+		{"variation selectors", "a\ufe0fb\U000e0100c", `a\ufe0fb\U000e0100c`},
+		{"tags", "a\U000e0041b", `a\U000e0041b`},
+		{"private and unassigned", "a\ue000b\U0010fffec", `a\ue000b\U0010fffec`},
+		{"bytes that are not text", "a\xffb\xc3", `a\xffb\xc3`},
+		{"a real replacement character", "a\ufffdb", "a\ufffdb"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := Visible(tt.in); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func FuzzVisible(f *testing.F) {
+	for _, s := range []string{"plain", "a\n\x1b", "\u202e\U000e0041", "\xff\xc3\x28"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got := Visible(s)
+		for i, r := range got {
+			if hidden(r) {
+				t.Fatalf("%q still holds %U at %d", got, r, i)
+			}
+		}
+		if again := Visible(got); again != got {
+			t.Fatalf("%q became %q, then %q", s, got, again)
+		}
+	})
+}
+
+func BenchmarkSecrets(b *testing.B) {
+	for name, s := range map[string]string{
+		"command": `{"command":"go test ./internal/parser/ -run TestRoundTrip -count=1"}`,
+		"file16k": strings.Repeat("func (p *parser) next() (token, error) { return p.items[p.at], nil }\n", 240),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(s)))
+			b.ReportAllocs()
+			for b.Loop() {
+				Secrets(s)
+			}
+		})
+	}
+}
