@@ -1,0 +1,301 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// decoder reads a YAML file into a Config. It walks the syntax tree itself, so
+// that every fault and every setting has its place and nothing is converted
+// silently.
+type decoder struct {
+	file   string
+	src    Sources
+	c      *Config
+	faults Faults
+}
+
+// document reads the whole file.
+func (d *decoder) document(text []byte) {
+	if !utf8.Valid(text) {
+		d.faults = append(d.faults, Fault{Place: d.file, Reason: "is not UTF-8 text", Remedy: "save it as UTF-8"})
+		return
+	}
+	f, err := parser.ParseBytes(text, 0)
+	if err != nil {
+		d.syntax(err)
+		return
+	}
+	var body ast.Node
+	for _, doc := range f.Docs {
+		if doc.Body == nil {
+			continue
+		}
+		if body != nil {
+			d.fault(doc.Body, "", "", "begins a second document", "keep one document in the file")
+			return
+		}
+		body = doc.Body
+	}
+	if body != nil {
+		d.mapping("", body, reflect.ValueOf(d.c).Elem())
+	}
+}
+
+// syntax turns a parser's error into a fault.
+func (d *decoder) syntax(err error) {
+	f := Fault{Place: d.file, Reason: err.Error()}
+	if ye, ok := errors.AsType[yaml.Error](err); ok {
+		f.Place, f.Reason = d.place(ye.GetToken()), ye.GetMessage()
+	}
+	if strings.Contains(f.Reason, "already defined") {
+		f.Remedy = "remove one of the two"
+	}
+	d.faults = append(d.faults, f)
+}
+
+// mapping reads a mapping into a struct.
+func (d *decoder) mapping(path string, n ast.Node, v reflect.Value) {
+	for key, value := range d.pairs(path, n) {
+		i := fieldByKey(v.Type(), key.name)
+		full := join(path, key.name)
+		if i < 0 {
+			d.unknown(key.node, path, key.name, v.Type())
+			continue
+		}
+		d.value(full, value, v.Field(i))
+	}
+}
+
+// value reads one node into whatever the setting is.
+func (d *decoder) value(path string, n ast.Node, v reflect.Value) {
+	switch {
+	case v.Kind() == reflect.Struct:
+		d.mapping(path, n, v)
+	case v.Type() == reflect.TypeFor[Upstreams]():
+		d.upstreams(path, n, v.Addr().Interface().(*Upstreams))
+	default:
+		d.scalar(path, n, v)
+	}
+}
+
+// upstreams reads NAME: URL and NAME: {url: URL, ...}.
+func (d *decoder) upstreams(path string, n ast.Node, into *Upstreams) {
+	for key, value := range d.pairs(path, n) {
+		full := join(path, key.name)
+		var up Upstream
+		if _, ok := value.(*ast.MappingNode); ok {
+			d.mapping(full, value, reflect.ValueOf(&up).Elem())
+		} else {
+			d.scalar(full, value, reflect.ValueOf(&up.URL).Elem())
+		}
+		(*into)[key.name] = up
+		if _, ok := d.src.byKey[full]; !ok {
+			d.src.byKey[full] = Source{Kind: "file", Place: d.place(value.GetToken())}
+		}
+	}
+}
+
+type keyNode struct {
+	name string
+	node ast.Node
+}
+
+// pairs yields the entries of a mapping. A key without any value below it is
+// an empty mapping, as when all its settings are commented out.
+func (d *decoder) pairs(path string, n ast.Node) func(yield func(keyNode, ast.Node) bool) {
+	return func(yield func(keyNode, ast.Node) bool) {
+		var values []*ast.MappingValueNode
+		switch m := n.(type) {
+		case *ast.MappingNode:
+			values = m.Values
+		case *ast.MappingValueNode:
+			values = []*ast.MappingValueNode{m}
+		case *ast.NullNode:
+			return
+		default:
+			d.fault(n, path, "", "must be a mapping of settings", "write its settings below it, indented")
+			return
+		}
+		for _, kv := range values {
+			if kv.Key.IsMergeKey() {
+				d.fault(kv.Key, path, "", "uses a merge key", "write the settings out")
+				continue
+			}
+			switch kv.Key.(type) {
+			case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.NullNode:
+			default:
+				d.fault(kv.Key, path, "", "has a key that is not plain text", "write the key as plain text")
+				continue
+			}
+			if !yield(keyNode{kv.Key.GetToken().Value, kv.Key}, kv.Value) {
+				return
+			}
+		}
+	}
+}
+
+// scalar reads a single value into a leaf.
+func (d *decoder) scalar(path string, n ast.Node, v reflect.Value) {
+	text, kind, ok := scalarText(n)
+	if !ok {
+		d.fault(n, path, "", "must be a single value, not "+nodeWord(n), "")
+		return
+	}
+	shown := text
+	if strings.HasPrefix(path, "control.token") {
+		shown = ""
+	}
+	if reason, remedy := kindFault(v, kind); reason != "" {
+		d.fault(n, path, shown, reason, remedy)
+		return
+	}
+	if err := setText(v, text); err != nil {
+		d.fault(n, path, shown, err.Error(), "")
+		return
+	}
+	d.src.byKey[path] = Source{Kind: "file", Place: d.place(n.GetToken())}
+}
+
+// kindFault says why a YAML value of that kind cannot be a setting of v's type.
+func kindFault(v reflect.Value, kind string) (reason, remedy string) {
+	if kind == "null" {
+		return "has no value", "give it one or remove the key"
+	}
+	if _, ok := v.Interface().(Mode); ok {
+		return "", "" // a bare off is a boolean in YAML
+	}
+	want := "text or number"
+	switch v.Interface().(type) {
+	case string:
+		want = "text"
+		remedy = "put it in quotes"
+	case bool:
+		want = "boolean"
+		remedy = "write true or false"
+	case int:
+		want = "number"
+		remedy = "write it without quotes"
+	}
+	if strings.Contains(want, kind) {
+		return "", ""
+	}
+	return "is a " + kind + " where " + article(want) + " must stand", remedy
+}
+
+func article(s string) string {
+	if s == "text" {
+		return s
+	}
+	return "a " + s
+}
+
+// scalarText gives a scalar's text and which kind YAML takes it for.
+func scalarText(n ast.Node) (text, kind string, ok bool) {
+	switch s := n.(type) {
+	case *ast.StringNode:
+		return s.Value, "text", true
+	case *ast.LiteralNode:
+		return s.Value.Value, "text", true
+	case *ast.IntegerNode, *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
+		return n.GetToken().Value, "number", true
+	case *ast.BoolNode:
+		return fmt.Sprint(s.Value), "boolean", true
+	case *ast.NullNode:
+		return "", "null", true
+	}
+	return "", "", false
+}
+
+func nodeWord(n ast.Node) string {
+	switch n.(type) {
+	case *ast.MappingNode, *ast.MappingValueNode:
+		return "a mapping"
+	case *ast.SequenceNode:
+		return "a list"
+	case *ast.AliasNode, *ast.AnchorNode:
+		return "an alias or anchor"
+	case *ast.TagNode:
+		return "a tagged value"
+	}
+	return "this"
+}
+
+// unknown reports a key that is no setting.
+func (d *decoder) unknown(n ast.Node, path, name string, in reflect.Type) {
+	full := join(path, name)
+	if u, ok := unsupported(full); ok {
+		d.fault(n, full, "", u.reason, u.remedy)
+		return
+	}
+	var keys []string
+	for i := range in.NumField() {
+		keys = append(keys, in.Field(i).Tag.Get("yaml"))
+	}
+	remedy := "the settings here are " + strings.Join(keys, ", ")
+	if near := nearest(name, keys); near != "" {
+		remedy = "did you mean " + near + "?"
+	} else if other := elsewhere(name); other != "" {
+		remedy = "did you mean " + other + "?"
+	}
+	d.fault(n, full, "", "is not a setting", remedy)
+}
+
+// elsewhere finds the setting of that name in another place of the file.
+func elsewhere(name string) string {
+	for _, k := range Keys() {
+		if strings.HasSuffix(k, "."+name) {
+			return k
+		}
+	}
+	return ""
+}
+
+func (d *decoder) fault(n ast.Node, key, value, reason, remedy string) {
+	d.faults = append(d.faults, Fault{Place: d.place(firstToken(n)), Key: key, Value: value, Reason: reason, Remedy: remedy})
+}
+
+func (d *decoder) place(t *token.Token) string {
+	if t == nil || t.Position == nil {
+		return d.file
+	}
+	return fmt.Sprintf("%s:%d:%d", d.file, t.Position.Line, t.Position.Column)
+}
+
+// firstToken is where a node begins; a mapping begins at its first key, not at
+// the colon behind it.
+func firstToken(n ast.Node) *token.Token {
+	switch m := n.(type) {
+	case *ast.MappingValueNode:
+		return m.Key.GetToken()
+	case *ast.MappingNode:
+		if len(m.Values) > 0 && !m.IsFlowStyle {
+			return m.Values[0].Key.GetToken()
+		}
+	}
+	return n.GetToken()
+}
+
+func fieldByKey(t reflect.Type, key string) int {
+	for i := range t.NumField() {
+		if t.Field(i).Tag.Get("yaml") == key {
+			return i
+		}
+	}
+	return -1
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}

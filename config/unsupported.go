@@ -1,0 +1,46 @@
+package config
+
+import "strings"
+
+// notTaken is a setting that people bring along from the design of callgate or
+// from other programs and that this version does not take.
+type notTaken struct{ reason, remedy string }
+
+// unsupported tells such a setting from a misspelt one.
+func unsupported(path string) (notTaken, bool) {
+	if parts := strings.Split(path, "."); len(parts) == 3 && parts[0] == "upstreams" {
+		path = "upstreams.NAME." + parts[2]
+	}
+	u, ok := unsupportedKeys[path]
+	return u, ok
+}
+
+const (
+	peopleAlways = "is not taken by this version: a question that nobody answers is denied, for every agent"
+	noRules      = "is not taken by this version: it has the built-in detector and no rules of one's own"
+)
+
+var unsupportedKeys = map[string]notTaken{
+	"approvals.cron_mode":                 {peopleAlways, "remove the key"},
+	"approvals.single_query_mode":         {peopleAlways, "remove the key"},
+	"approvals.unattended_mode":           {peopleAlways, "remove the key"},
+	"approvals.enforce":                   {"is not taken by this version: decisions are always enforced", "remove the key"},
+	"approvals.deny":                      {noRules, "remove the key"},
+	"approvals.smart_policy":              {"is not the name it has here", "use approvals.context"},
+	"approvals.denial_breaker_threshold":  {"is not taken by this version: each denial ends its call alone", "remove the key"},
+	"approvals.mcp_reload_confirm":        {"belongs to the agent, not to callgate", "remove the key"},
+	"approvals.destructive_slash_confirm": {"belongs to the agent, not to callgate", "remove the key"},
+	"denial.max_resumes":                  {"is not taken by this version: denial.mode is text", "remove the key"},
+	"denial.breaker":                      {"is not taken by this version: denial.mode is text", "remove the key"},
+	"command_allowlist":                   {noRules, "remove the key"},
+	"rules":                               {noRules, "remove the key"},
+	"grants":                              {"is not taken by this version: each approval covers one call", "remove the key"},
+	"agents":                              {"is not taken by this version: all agents share approvals", "remove the key, or run one callgate for each agent"},
+	"forward":                             {"is not taken by this version: agents come by base URL alone", "remove the key"},
+	"hosted_tools":                        {"is not taken by this version: tools that the provider runs are recorded", "remove the key"},
+	"text_calls":                          {"is not taken by this version: only tool calls are read, not plain text", "remove the key"},
+	"metrics":                             {"is not a setting of the file", "use the OTEL_* environment variables"},
+	"traces":                              {"is not a setting of the file", "use the OTEL_* environment variables"},
+	"telemetry":                           {"is not a setting of the file", "use the OTEL_* environment variables"},
+	"upstreams.NAME.credential":           {"is not taken by this version: the agent's own key is passed on", "remove the key"},
+}
