@@ -1,0 +1,162 @@
+package anthropic
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+
+	"callgate/inspect"
+	"callgate/inspect/strictjson"
+	"callgate/inspect/toolcall"
+)
+
+// call is a call of a turn on its way to its ruling.
+type call struct {
+	toolcall.Call
+	complete bool // nothing more will be added to it
+	ruled    bool
+	ruling   inspect.Ruling
+	shown    bool // it was given out
+
+	// Of a stream:
+	start  []byte // the input that stands in the block's start
+	input  spot   // where
+	deltas []byte // the input that came in deltas
+	stop   int    // the queue's entry that ends it
+}
+
+// blame sets the first fault of a call.
+func (c *call) blame(f toolcall.Fault, reason string) {
+	if c.Fault == toolcall.FaultNone && f != toolcall.FaultNone {
+		c.Fault, c.Detail = f, reason
+	}
+}
+
+// released reports whether the call goes out. A faulty call never does,
+// whatever its ruling says.
+func (c *call) released() bool {
+	return c.ruled && c.ruling.Release && c.Fault == toolcall.FaultNone
+}
+
+// refusal is the text that stands in the call's place.
+func (c *call) refusal() string {
+	if strings.TrimSpace(c.ruling.Refusal) == "" {
+		return inspect.NoReason
+	}
+	return c.ruling.Refusal
+}
+
+// ledger holds the calls of a turn in the provider's order.
+type ledger struct {
+	lim    inspect.Limits
+	calls  []*call
+	issued int // how many of them were handed over for a ruling
+	ruled  int
+	hosted int
+	ids    map[string]bool
+}
+
+// add takes a new call in.
+func (l *ledger) add(c *call) error {
+	if len(l.calls) >= l.lim.Calls {
+		return &inspect.Error{Dialect: Name, Where: "call " + strconv.Itoa(len(l.calls)), Reason: "the answer holds more calls than the limit of " + strconv.Itoa(l.lim.Calls), Limit: true}
+	}
+	c.Seq = len(l.calls)
+	l.calls = append(l.calls, c)
+	if c.Type == "tool_use" && c.ID != "" {
+		if l.ids[c.ID] {
+			c.blame(toolcall.FaultAmbiguous, "another call of the turn has the same id")
+		}
+		if l.ids == nil {
+			l.ids = map[string]bool{}
+		}
+		l.ids[c.ID] = true
+	}
+	return nil
+}
+
+// settle chooses and checks the arguments of a call that is complete.
+func (l *ledger) settle(c *call) {
+	inStart := len(c.start) > 0 && string(c.start) != "{}"
+	switch {
+	case len(c.deltas) > 0:
+		c.Args = c.deltas
+		if inStart {
+			c.blame(toolcall.FaultAmbiguous, "its input stands in its start and in deltas")
+		}
+	case len(c.start) > 0:
+		c.Args = c.start
+	default:
+		c.Args = []byte("{}")
+	}
+	if len(c.Args) > l.lim.Args {
+		c.Args = c.Args[:l.lim.Args]
+		c.blame(toolcall.FaultOversize, "its arguments are longer than "+strconv.Itoa(l.lim.Args)+" bytes")
+	}
+	if c.Fault == toolcall.FaultNone {
+		f := checkArgs(c.Args, l.lim.Depth)
+		c.blame(f.fault, f.reason)
+	}
+	c.complete = true
+}
+
+// issue hands over the calls that are complete, in the provider's order.
+func (l *ledger) issue(to []toolcall.Call) []toolcall.Call {
+	for l.issued < len(l.calls) && l.calls[l.issued].complete {
+		to = append(to, l.calls[l.issued].Call)
+		l.issued++
+	}
+	return to
+}
+
+// rule notes a ruling. It reports whether there was a call to rule on.
+func (l *ledger) rule(seq int, r inspect.Ruling) bool {
+	if seq < 0 || seq >= l.issued || l.calls[seq].ruled {
+		return false
+	}
+	c := l.calls[seq]
+	if r.Args != nil {
+		if f := checkArgs(r.Args, l.lim.Depth); f.fault != toolcall.FaultNone {
+			// Nobody could have meant these: the call stays in.
+			r.Release = false
+		}
+		r.Args = bytes.Clone(r.Args)
+	}
+	c.ruled, c.ruling = true, r
+	l.ruled++
+	return true
+}
+
+// waiting reports whether a call that was handed over has no ruling.
+func (l *ledger) waiting() bool { return l.ruled < l.issued }
+
+// count gives how many calls there were, and how many were not given out.
+func (l *ledger) count() (calls, withheld int) {
+	for _, c := range l.calls {
+		if !c.shown {
+			withheld++
+		}
+	}
+	return len(l.calls), withheld
+}
+
+// anyShown reports whether a call was given out.
+func (l *ledger) anyShown() bool {
+	for _, c := range l.calls {
+		if c.shown {
+			return true
+		}
+	}
+	return false
+}
+
+// hostedCall makes the record of a call that the provider ran itself. These
+// are counted apart: nobody can rule on them.
+func (l *ledger) hostedCall(typ, id, name string, args []byte) toolcall.Call {
+	h := toolcall.Call{Seq: l.hosted, Type: typ, ID: id, Name: name, Args: args}
+	l.hosted++
+	if err := strictjson.Object(args, strictjson.Options{Depth: l.lim.Depth}); err != nil {
+		h.Fault, h.Detail = toolcall.FaultArguments, err.Error()
+	}
+	return h
+}

@@ -1,0 +1,625 @@
+package anthropic
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"callgate/inspect"
+	"callgate/inspect/frame"
+	"callgate/inspect/strictjson"
+	"callgate/inspect/toolcall"
+)
+
+// stream is a turn that comes as server-sent events. This file reads what the
+// provider says; what the agent is shown is the business of shown.
+type stream struct {
+	ledger
+	shown
+	sse     frame.SSE
+	onEvent func(*frame.Event) error
+
+	step   inspect.Step
+	phase  phase
+	id     string
+	model  string
+	finish string
+	in     int64
+	out    int64
+
+	next    int      // the index that the provider's next block must have
+	open    []*block // the provider's open blocks
+	dropped bool     // the event before was dropped, with a fault of its own
+	done    bool
+	ended   bool // EndRound was called
+	end     inspect.End
+	failed  *inspect.Error
+}
+
+// phase is how far the provider has come.
+type phase uint8
+
+const (
+	unstarted phase = iota
+	running
+	finished // message_delta has named a stop reason
+	stopped  // message_stop or an error: nothing may follow
+)
+
+// block is one content block.
+type block struct {
+	index int // the provider's
+	shown int // the agent's
+	kind  blockKind
+	begun bool  // a delta of it was shown
+	call  *call // of a call block
+	// id, name and input are of a call that the provider runs.
+	typ, id, name string
+	input         []byte
+}
+
+type blockKind uint8
+
+const (
+	otherBlock blockKind = iota // cannot run on a client and has no plain deltas
+	textBlock
+	thinkingBlock
+	hostedBlock
+	callBlock
+)
+
+func kindOf(typ string) blockKind {
+	switch typ {
+	case "text":
+		return textBlock
+	case "thinking":
+		return thinkingBlock
+	case "server_tool_use", "mcp_tool_use":
+		return hostedBlock
+	}
+	return otherBlock
+}
+
+func newStream(r *request) *stream {
+	t := &stream{in: -1, out: -1, model: r.info.Model}
+	t.lim = r.limits
+	t.structured = r.info.Structured
+	t.sse.Max = r.limits.Frame
+	t.onEvent = t.event
+	return t
+}
+
+// Feed takes the next bytes of the stream.
+func (t *stream) Feed(dst, p []byte) (inspect.Step, error) {
+	t.begin(dst)
+	if t.failed != nil {
+		return t.give(), t.failed
+	}
+	if t.ended || t.done {
+		return t.give(), t.fail("fed after its end", nil)
+	}
+	if err := t.sse.Feed(p, t.onEvent); err != nil {
+		return t.give(), t.fail("", err)
+	}
+	return t.give(), nil
+}
+
+// begin starts a step that appends to dst.
+func (t *stream) begin(dst []byte) { t.dst, t.step = dst, inspect.Step{} }
+
+// give ends a step.
+func (t *stream) give() inspect.Step {
+	s := t.step
+	s.Out = t.dst
+	t.dst, t.step = nil, inspect.Step{}
+	switch {
+	case t.done:
+		s.State = inspect.Done
+	case t.blocked():
+		s.State = inspect.Waiting
+	}
+	return s
+}
+
+// fail ends the reading. What was queued stays in.
+func (t *stream) fail(reason string, err error) *inspect.Error {
+	e, ok := errors.AsType[*inspect.Error](err)
+	if !ok {
+		e = &inspect.Error{Dialect: Name, Where: "event " + strconv.Itoa(t.sse.Count()+1), Reason: reason, Err: err}
+	}
+	if _, ok := errors.AsType[*frame.TooLargeError](err); ok {
+		e.Reason, e.Limit = "the event is too large", true
+	}
+	t.failed, t.altered = e, true
+	return e
+}
+
+// event takes one event in and gives out what has become free.
+func (t *stream) event(ev *frame.Event) error {
+	if ev.Odd == "" {
+		if ev.Empty() {
+			t.dropped = false
+			t.pass(opPass, ev.Raw)
+			return t.settleQueue()
+		}
+		if string(ev.Name) == "content_block_delta" && t.phase == running {
+			if d, ok := scanDelta(ev.Data); ok && t.plain(ev, d) {
+				return t.settleQueue()
+			}
+		}
+	}
+	if err := t.slow(ev); err != nil {
+		return err
+	}
+	return t.settleQueue()
+}
+
+// settleQueue gives out what is free and keeps the rest within its bound.
+func (t *stream) settleQueue() error {
+	t.drain()
+	t.step.Calls = t.issue(t.step.Calls)
+	if len(t.held) > t.lim.Held {
+		return &inspect.Error{Dialect: Name, Where: "event " + strconv.Itoa(t.sse.Count()), Limit: true,
+			Reason: "more than " + strconv.Itoa(t.lim.Held) + " bytes wait behind a call"}
+	}
+	return nil
+}
+
+// plain handles a delta that matched the template. It reports false when the
+// delta does not belong to the block it names.
+func (t *stream) plain(ev *frame.Event, d delta) bool {
+	b := t.find(d.index)
+	if b == nil {
+		return false
+	}
+	switch {
+	case d.kind == inputDelta && b.kind == callBlock:
+		t.input(b.call, d.value)
+		if b.call.Fault != toolcall.FaultNone {
+			t.dropped = false
+			return true
+		}
+	case d.kind == inputDelta && b.kind == hostedBlock:
+		b.input = appendUnescaped(b.input, d.value)
+	case d.kind == textDelta && b.kind == textBlock,
+		(d.kind == thinkingDelta || d.kind == signatureDelta) && b.kind == thinkingBlock:
+	default:
+		return false
+	}
+	t.dropped = false
+	t.part(opPart, ev, b, d.at, d.n)
+	return true
+}
+
+// input adds a piece of a call's arguments.
+func (t *stream) input(c *call, raw []byte) {
+	if len(c.deltas)+len(raw) > 6*t.lim.Args {
+		// Even if all of it were escapes it would be too long.
+		c.blame(toolcall.FaultOversize, "its arguments are longer than "+strconv.Itoa(t.lim.Args)+" bytes")
+		return
+	}
+	c.deltas = appendUnescaped(c.deltas, raw)
+	if len(c.deltas) > t.lim.Args {
+		c.blame(toolcall.FaultOversize, "its arguments are longer than "+strconv.Itoa(t.lim.Args)+" bytes")
+	}
+}
+
+// find gives the open block with the provider's index.
+func (t *stream) find(index int) *block {
+	for _, b := range t.open {
+		if b.index == index {
+			return b
+		}
+	}
+	return nil
+}
+
+func (t *stream) close(b *block) {
+	for i, o := range t.open {
+		if o == b {
+			t.open = append(t.open[:i], t.open[i+1:]...)
+			return
+		}
+	}
+}
+
+// slow reads an event that is no plain delta.
+func (t *stream) slow(ev *frame.Event) error {
+	unended := ev.Odd == frame.Unended
+	switch {
+	case ev.Odd != "" && !unended:
+		return t.fault(ev, toolcall.FaultAmbiguous, ev.Odd)
+	case t.phase == stopped && ev.Name == nil && string(ev.Data) == "[DONE]":
+		// Some servers end every kind of stream like this. It is no JSON.
+		t.pass(opPass, ev.Raw)
+		return nil
+	case t.phase == stopped:
+		return t.fault(ev, toolcall.FaultAmbiguous, "it stands behind the end of the message")
+	}
+	if err := strictjson.Object(ev.Data, strictjson.Options{Depth: t.lim.Depth, Surrogates: true}); err != nil {
+		return t.fault(ev, toolcall.FaultAmbiguous, "its data cannot be read: "+err.Error())
+	}
+	root := gjson.ParseBytes(ev.Data)
+	typ := words(root.Get("type"))
+	if string(ev.Name) != typ {
+		if string(ev.Name) == "error" && !root.Get("type").Exists() && !callShaped(root) {
+			return t.failure(ev)
+		}
+		return t.fault(ev, toolcall.FaultAmbiguous, "the event is named "+strconv.Quote(string(ev.Name))+" and its data says "+strconv.Quote(typ))
+	}
+	quiet, ok := quietEvents[typ]
+	if !ok {
+		quiet = quietError
+	}
+	if f := level(root, eventKeys, quiet); f.reason != "" {
+		return t.fault(ev, f.fault, f.reason)
+	}
+	switch typ {
+	case "ping":
+		t.dropped = false
+		t.pass(opPass, ev.Raw)
+		return nil
+	case "message_start":
+		return t.start(ev, root)
+	case "content_block_start":
+		if unended {
+			return t.fault(ev, toolcall.FaultAmbiguous, ev.Odd)
+		}
+		return t.blockStart(ev, root)
+	case "content_block_delta":
+		return t.blockDelta(ev, root, unended)
+	case "content_block_stop":
+		return t.blockStop(ev, root, unended)
+	case "message_delta":
+		return t.messageDelta(ev, root)
+	case "message_stop":
+		return t.messageStop(ev)
+	case "error":
+		return t.failure(ev)
+	}
+	return t.fault(ev, toolcall.FaultUnknown, "an event of type "+strconv.Quote(typ)+" cannot be read")
+}
+
+// fault withholds an event. Inside a call it spoils the call. Elsewhere it
+// becomes a call of its own, so that it is seen, counted and answered; what
+// follows it at once and is no better belongs to the same one.
+func (t *stream) fault(ev *frame.Event, f toolcall.Fault, reason string) error {
+	t.altered = true
+	reason = "event " + strconv.Itoa(t.sse.Count()) + ": " + reason
+	inside := false
+	for _, b := range t.open {
+		if b.kind == callBlock {
+			b.call.blame(toolcall.FaultAmbiguous, reason)
+			inside = true
+		}
+	}
+	if inside || t.dropped {
+		return nil
+	}
+	t.dropped = true
+	c := &call{complete: true}
+	c.Type, c.Detail, c.Fault = "event", reason, f
+	c.Args = bytes.Clone(ev.Raw[:min(len(ev.Raw), t.lim.Args)])
+	if err := t.add(c); err != nil {
+		return err
+	}
+	t.push(entry{op: opFault, call: c}, nil)
+	return nil
+}
+
+func (t *stream) start(ev *frame.Event, root gjson.Result) error {
+	if t.phase != unstarted {
+		return t.fault(ev, toolcall.FaultAmbiguous, "the message starts a second time")
+	}
+	m := root.Get("message")
+	if !m.IsObject() {
+		return t.fault(ev, toolcall.FaultAmbiguous, "it starts no message")
+	}
+	if f := level(m, messageKeys, quietMessage); f.reason != "" {
+		return t.fault(ev, f.fault, f.reason)
+	}
+	if c := m.Get("content"); c.Type != gjson.Null && (!c.IsArray() || len(c.Array()) > 0) {
+		return t.fault(ev, toolcall.FaultUnknown, "the message starts with content in it")
+	}
+	t.phase, t.dropped = running, false
+	t.id = words(m.Get("id"))
+	if model := words(m.Get("model")); model != "" {
+		t.model = model
+	}
+	t.usage(m.Get("usage"))
+	t.pass(opMessage, ev.Raw)
+	return nil
+}
+
+func (t *stream) usage(u gjson.Result) {
+	if n := count(u.Get("input_tokens")); n >= 0 {
+		t.in = n
+	}
+	if n := count(u.Get("output_tokens")); n >= 0 {
+		t.out = n
+	}
+}
+
+func (t *stream) blockStart(ev *frame.Event, root gjson.Result) error {
+	index := root.Get("index")
+	n, ok := wholeNumber(index)
+	switch {
+	case t.phase == unstarted:
+		return t.fault(ev, toolcall.FaultAmbiguous, "a block starts before the message")
+	case t.phase == finished:
+		return t.fault(ev, toolcall.FaultAmbiguous, "a block starts behind the stop reason")
+	case !ok || n != t.next:
+		return t.fault(ev, toolcall.FaultAmbiguous, "a block starts with index "+strconv.Quote(index.Raw)+" where "+strconv.Itoa(t.next)+" is next")
+	}
+	at := index.Index
+	b := &block{index: n}
+	content := root.Get("content_block")
+	if typ := words(content.Get("type")); content.IsObject() && messageBlocks[typ] {
+		if f := level(content, blockKeys, nil); f.reason != "" {
+			return t.fault(ev, f.fault, f.reason)
+		}
+		b.kind, b.typ = kindOf(typ), typ
+		b.id, b.name = words(content.Get("id")), words(content.Get("name"))
+		if in := content.Get("input"); b.kind == hostedBlock && in.Raw != "{}" {
+			b.input = []byte(in.Raw)
+		}
+		t.next++
+		t.dropped = false
+		t.open = append(t.open, b)
+		t.part(opBlock, ev, b, at, len(index.Raw))
+		return nil
+	}
+	b.kind, b.call = callBlock, &call{}
+	f := readCall(&b.call.Call, content)
+	b.call.blame(f.fault, f.reason)
+	if lone(content.Raw, t.lim.Depth) {
+		b.call.blame(toolcall.FaultAmbiguous, "half a surrogate pair stands in its block")
+	}
+	switch in := content.Get("input"); {
+	case in.Exists():
+		b.call.start, b.call.input = []byte(in.Raw), spotOf(in)
+	case f.fault == toolcall.FaultUnknown:
+		b.call.start = []byte(content.Raw)
+	}
+	if err := t.add(b.call); err != nil {
+		return err
+	}
+	t.next++
+	t.dropped = false
+	t.open = append(t.open, b)
+	t.part(opBlock, ev, b, at, len(index.Raw))
+	return nil
+}
+
+func (t *stream) blockDelta(ev *frame.Event, root gjson.Result, unended bool) error {
+	index := root.Get("index")
+	n, ok := wholeNumber(index)
+	b := t.find(n)
+	if !ok || b == nil {
+		return t.fault(ev, toolcall.FaultAmbiguous, "a delta names the block "+strconv.Quote(index.Raw)+", which is not open")
+	}
+	d := root.Get("delta")
+	if !d.IsObject() {
+		return t.fault(ev, toolcall.FaultAmbiguous, "a delta holds nothing")
+	}
+	if f := level(d, deltaKeys, quietDelta); f.reason != "" {
+		return t.fault(ev, f.fault, f.reason)
+	}
+	kind := words(d.Get("type"))
+	piece := d.Get("partial_json")
+	switch {
+	case b.kind == callBlock && (kind != "input_json_delta" || piece.Type != gjson.String):
+		return t.fault(ev, toolcall.FaultUnknown, "a delta of type "+strconv.Quote(kind)+" stands in a call")
+	case b.kind == callBlock && (unended || lone(piece.Raw, t.lim.Depth)):
+		return t.fault(ev, toolcall.FaultAmbiguous, "a piece of its arguments reads differently for different readers")
+	case b.kind == callBlock:
+		t.input(b.call, []byte(piece.Raw[1:len(piece.Raw)-1]))
+		if b.call.Fault != toolcall.FaultNone {
+			return nil
+		}
+	case kind == "input_json_delta" && (b.kind != hostedBlock || piece.Type != gjson.String):
+		return t.fault(ev, toolcall.FaultAmbiguous, "arguments stand in a block that is no call")
+	case kind == "input_json_delta":
+		b.input = append(b.input, words(piece)...)
+	case kind == "text_delta" && b.kind != textBlock && b.typ != "connector_text":
+		return t.fault(ev, toolcall.FaultAmbiguous, "text stands in a block of type "+strconv.Quote(b.typ))
+	}
+	t.dropped = false
+	t.part(opPart, ev, b, index.Index, len(index.Raw))
+	return nil
+}
+
+func (t *stream) blockStop(ev *frame.Event, root gjson.Result, unended bool) error {
+	index := root.Get("index")
+	n, ok := wholeNumber(index)
+	b := t.find(n)
+	if !ok || b == nil {
+		return t.fault(ev, toolcall.FaultAmbiguous, "the block "+strconv.Quote(index.Raw)+" ends and is not open")
+	}
+	if unended && b.kind == callBlock {
+		return t.fault(ev, toolcall.FaultAmbiguous, ev.Odd)
+	}
+	t.close(b)
+	t.dropped = false
+	switch b.kind {
+	case callBlock:
+		b.call.stop = len(t.queue)
+		t.settle(b.call)
+	case hostedBlock:
+		t.hostedDone(b)
+	}
+	t.part(opBlockStop, ev, b, index.Index, len(index.Raw))
+	return nil
+}
+
+func (t *stream) hostedDone(b *block) {
+	args := b.input
+	if len(args) == 0 {
+		args = []byte("{}")
+	}
+	t.step.Hosted = append(t.step.Hosted, t.hostedCall(b.typ, b.id, b.name, args))
+}
+
+// truncate ends the calls that are under way with a fault.
+func (t *stream) truncate(reason string) {
+	keep := t.open[:0]
+	for _, b := range t.open {
+		if b.kind != callBlock {
+			keep = append(keep, b)
+			continue
+		}
+		b.call.blame(toolcall.FaultTruncated, reason)
+		t.settle(b.call)
+	}
+	t.open = keep
+}
+
+func (t *stream) messageDelta(ev *frame.Event, root gjson.Result) error {
+	d := root.Get("delta")
+	if t.phase == unstarted {
+		return t.fault(ev, toolcall.FaultAmbiguous, "the message ends before it starts")
+	}
+	if f := level(d, deltaKeys, quietDelta); f.reason != "" && d.Type != gjson.Null {
+		return t.fault(ev, f.fault, f.reason)
+	}
+	if reason := d.Get("stop_reason"); reason.Type == gjson.String {
+		t.truncate("the message ended (" + reason.Str + ") inside the call")
+		t.finish, t.phase = reason.Str, finished
+	}
+	t.usage(root.Get("usage"))
+	t.dropped = false
+	reason := d.Get("stop_reason")
+	t.part(opFinish, ev, nil, reason.Index, len(reason.Raw))
+	return nil
+}
+
+func (t *stream) messageStop(ev *frame.Event) error {
+	if t.phase == unstarted {
+		return t.fault(ev, toolcall.FaultAmbiguous, "the message stops before it starts")
+	}
+	t.truncate("the message stopped inside the call")
+	t.phase, t.dropped = stopped, false
+	t.pass(opStop, ev.Raw)
+	return nil
+}
+
+// failure passes an error event on. Nothing may follow it.
+func (t *stream) failure(ev *frame.Event) error {
+	t.truncate("the provider reported an error inside the call")
+	t.phase, t.dropped = stopped, false
+	t.pass(opError, ev.Raw)
+	return nil
+}
+
+// Resolve carries out a ruling.
+func (t *stream) Resolve(dst []byte, seq int, r inspect.Ruling) (inspect.Step, error) {
+	t.begin(dst)
+	if t.done || !t.rule(seq, r) {
+		return t.give(), inspect.Unresolvable(seq)
+	}
+	t.drain()
+	t.conclude()
+	return t.give(), nil
+}
+
+// EndRound ends the provider's answer.
+func (t *stream) EndRound(dst []byte, end inspect.End) (inspect.Step, error) {
+	t.begin(dst)
+	if t.ended || t.done {
+		return t.give(), nil
+	}
+	if t.failed != nil {
+		return t.give(), t.failed
+	}
+	switch {
+	case end == inspect.EndCut && t.sse.Pending() > 0:
+		t.altered = true // half an event is not passed on
+	case end == inspect.EndClean:
+		if err := t.sse.Close(t.onEvent); err != nil {
+			return t.give(), t.fail("", err)
+		}
+	}
+	t.truncate("the answer ended inside the call")
+	for _, b := range t.open {
+		if b.kind == hostedBlock {
+			t.hostedDone(b) // it may have run all the same
+		}
+	}
+	t.ended, t.end = true, end
+	t.closing = true
+	if err := t.settleQueue(); err != nil {
+		return t.give(), t.fail("", err)
+	}
+	t.conclude()
+	return t.give(), nil
+}
+
+// conclude finishes the turn once everything was given out. Where something
+// was withheld and the provider did not end its answer, it is ended here.
+func (t *stream) conclude() {
+	if !t.ended || t.done || len(t.queue) > 0 {
+		return
+	}
+	t.done = true
+	if _, withheld := t.count(); withheld == 0 || t.end != inspect.EndClean || t.over {
+		return
+	}
+	if !t.started {
+		text := strings.Join(t.texts, "\n\n")
+		t.texts = nil
+		t.whole(text)
+		return
+	}
+	t.closeMessage()
+}
+
+// stopReason is the one for an end of our own making.
+func (t *stream) stopReason() string {
+	if t.anyShown() {
+		return "tool_use"
+	}
+	return "end_turn"
+}
+
+// KeepAlive appends what keeps the agent's clocks running.
+func (t *stream) KeepAlive(dst []byte) []byte {
+	if t.done || !t.started || t.over {
+		return dst
+	}
+	t.dst = dst
+	t.beat(t.blocked() && !t.finishShown)
+	dst, t.dst = t.dst, nil
+	return dst
+}
+
+// Abandon ends the answer with a text.
+func (t *stream) Abandon(dst []byte, text string) []byte {
+	if t.done {
+		return dst
+	}
+	t.done, t.altered = true, true
+	t.queue, t.held, t.head = nil, nil, 0
+	t.dst = dst
+	switch {
+	case t.over:
+		// No event may follow. The comment is for who reads the raw bytes.
+		t.dst = append(t.dst, ": "+strings.NewReplacer("\r", " ", "\n", " ").Replace(text)+"\n\n"...)
+	case !t.started:
+		t.whole(text)
+	default:
+		t.texts = append(t.texts, text)
+		t.closeMessage()
+	}
+	dst, t.dst = t.dst, nil
+	return dst
+}
+
+// Record tells what the provider said against what was shown.
+func (t *stream) Record() inspect.Record {
+	r := inspect.Record{ID: t.id, Model: t.model, Finish: t.finish, Shown: t.reason, InputTokens: t.in, OutputTokens: t.out, Altered: t.altered}
+	r.Calls, r.Withheld = t.count()
+	return r
+}

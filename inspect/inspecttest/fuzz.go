@@ -1,0 +1,202 @@
+package inspecttest
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"callgate/inspect"
+	"callgate/inspect/toolcall"
+)
+
+// Finder gives a line for each thing in one document that some client of the
+// dialect would take for a call, or for a part of one. With FoldKeys the
+// document's keys are in lower case. It must be written without the dialect's
+// own code, and be at least as suspicious as the dialect.
+type Finder func(doc any) []string
+
+// found gives what a finder makes out in an answer under every reading.
+func found(body []byte, find Finder) []string {
+	var all []string
+	for _, r := range Readings {
+		for _, doc := range Documents(body, r) {
+			for _, f := range find(doc) {
+				all = append(all, fmt.Sprintf("reading %d: %s", r, f))
+			}
+		}
+	}
+	return all
+}
+
+// FuzzResponse feeds a dialect changed answers of one media type, seeded from
+// the case files that glob names (those of that media type; the request comes
+// from the case too). Whatever the bytes: nothing panics; how they are cut
+// changes nothing; no call is given out before its ruling; releasing all calls
+// gives the answer back; after withholding all, or an Abandon at any point,
+// find sees no call in what was given out.
+func FuzzResponse(f *testing.F, d inspect.Dialect, media, glob string, find Finder) {
+	f.Helper()
+	var cases []*Case
+	for _, path := range files(f, glob) {
+		c, err := Load(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		if !strings.HasPrefix(c.Response.Header.Get("Content-Type"), media) {
+			continue
+		}
+		if req, err := d.Request(c.Request, c.RequestBody); err != nil {
+			continue
+		} else if _, err := req.Open(c.Response); err != nil {
+			continue
+		}
+		f.Add(uint8(len(cases)), uint16(7), c.ResponseBody)
+		cases = append(cases, c)
+	}
+	if len(cases) == 0 {
+		f.Fatalf("no case file of %s has an answer of type %s", glob, media)
+	}
+	f.Fuzz(func(t *testing.T, which uint8, piece uint16, body []byte) {
+		c := cases[int(which)%len(cases)]
+		z := fuzzed{d: d, c: c, body: body, piece: int(piece)%(len(body)+1) + 1, find: find}
+		if err := z.check(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+type fuzzed struct {
+	d     inspect.Dialect
+	c     *Case
+	body  []byte
+	piece int
+	find  Finder
+}
+
+// outcome is what one run gave.
+type outcome struct {
+	out    []byte
+	calls  []toolcall.Call
+	faulty bool
+	failed bool
+}
+
+func (z *fuzzed) check() error {
+	whole, err := z.run(len(z.body)+1, false, false)
+	if err != nil {
+		return err
+	}
+	cut, err := z.run(z.piece, false, true)
+	if err != nil {
+		return err
+	}
+	if callLines(whole.calls) != callLines(cut.calls) || !bytes.Equal(whole.out, cut.out) && !whole.failed {
+		return fmt.Errorf("cut into pieces of %d bytes the answer reads otherwise:\n%s%q\n%s%q",
+			z.piece, callLines(whole.calls), whole.out, callLines(cut.calls), cut.out)
+	}
+	if calls := z.calls(whole.out); len(calls) > 0 {
+		return fmt.Errorf("all was withheld and %q was given out: %q", calls, whole.out)
+	}
+	all, err := z.run(z.piece, true, false)
+	if err != nil {
+		return err
+	}
+	if !all.failed && !all.faulty && !bytes.Equal(all.out, z.body) {
+		return fmt.Errorf("all was released and the answer differs: %q", all.out)
+	}
+	return z.abandoned()
+}
+
+func (z *fuzzed) calls(out []byte) []string { return found(out, z.find) }
+
+func (z *fuzzed) open() (inspect.Turn, error) {
+	req, err := z.d.Request(z.c.Request, z.c.RequestBody)
+	if err != nil {
+		return nil, err
+	}
+	return req.Open(z.c.Response)
+}
+
+// run reads the answer in pieces and rules on every call the same way: as it
+// comes, or behind the end of the round.
+func (z *fuzzed) run(piece int, release, late bool) (*outcome, error) {
+	turn, err := z.open()
+	if err != nil {
+		return nil, err
+	}
+	var o outcome
+	done := 0
+	after := func(step inspect.Step, err error) bool {
+		o.out, o.calls = step.Out, append(o.calls, step.Calls...)
+		for _, call := range step.Calls {
+			o.faulty = o.faulty || call.Fault != toolcall.FaultNone
+		}
+		if err != nil {
+			o.failed = true
+			o.out = turn.Abandon(o.out, AbandonText)
+		}
+		return err == nil
+	}
+	rule := func() error {
+		for ; done < len(o.calls); done++ {
+			step, err := turn.Resolve(o.out, done, inspect.Ruling{Release: release && o.calls[done].Fault == toolcall.FaultNone, Refusal: "withheld"})
+			if err != nil {
+				return fmt.Errorf("resolving call %d: %w", done, err)
+			}
+			after(step, nil)
+		}
+		return nil
+	}
+	for b := z.body; len(b) > 0; {
+		n := min(piece, len(b))
+		if !after(turn.Feed(o.out, b[:n])) {
+			return &o, nil
+		}
+		b = b[n:]
+		if !late {
+			if err := rule(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if !after(turn.EndRound(o.out, inspect.EndClean)) {
+		return &o, nil
+	}
+	if done < len(o.calls) {
+		if calls := z.calls(o.out); done == 0 && len(calls) > 0 {
+			return nil, fmt.Errorf("no call has a ruling and %q was given out: %q", calls, o.out)
+		}
+		if err := rule(); err != nil {
+			return nil, err
+		}
+	}
+	return &o, nil
+}
+
+// abandoned gives the turn up in the middle, with keep-alives before.
+func (z *fuzzed) abandoned() error {
+	turn, err := z.open()
+	if err != nil {
+		return err
+	}
+	out := turn.KeepAlive(nil)
+	step, err := turn.Feed(out, z.body[:min(z.piece, len(z.body))])
+	out = step.Out
+	if err == nil {
+		out = turn.KeepAlive(out)
+	}
+	before := len(out)
+	out = turn.Abandon(out, AbandonText)
+	if calls := z.calls(out); len(calls) > 0 {
+		return fmt.Errorf("the turn was abandoned and %q was given out: %q", calls, out)
+	}
+	// An answer whose end was given out takes no more words.
+	if (before == 0 || len(out) > before) && !bytes.Contains(out, []byte(AbandonText)) {
+		return fmt.Errorf("the turn was abandoned without its text: %q", out)
+	}
+	if again := turn.Abandon(out, AbandonText); len(again) != len(out) {
+		return fmt.Errorf("a turn was abandoned twice: %q", again)
+	}
+	return nil
+}

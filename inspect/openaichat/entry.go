@@ -1,0 +1,292 @@
+package openaichat
+
+import (
+	"bytes"
+
+	"callgate/inspect/strictjson"
+	"callgate/inspect/toolcall"
+)
+
+// part is one entry of tool_calls, or a function_call, taken apart.
+type part struct {
+	index, id, kind  span
+	function, custom span
+	trouble          string // why two readers could differ over it
+}
+
+// take takes an entry apart. Keys that could be read as another's, or that other
+// formats use for what stands elsewhere here, are trouble.
+func (r *reader) take(s span) part {
+	b := r.b
+	var p part
+	for w := open(b, s); w.next(); {
+		switch key := string(w.key.in(b)); key {
+		case "index":
+			p.index = w.val
+		case "id":
+			p.id = w.val
+		case "type":
+			p.kind = w.val
+		case "function":
+			p.function = w.val
+		case "custom":
+			p.custom = w.val
+		case "name", "arguments", "input", "parameters":
+			if !null(b, w.val) {
+				p.trouble = "the entry itself holds " + key
+			}
+		default:
+			if !lower(w.key.in(b)) || suspicious(b, w.key, w.val) {
+				p.trouble = "the entry holds a member that could be read as a part of the call"
+			}
+		}
+	}
+	for _, s := range []span{p.id, p.kind} {
+		if !null(b, s) && !isString(b, s) {
+			p.trouble = "its id or type is no string"
+		}
+		if torn(b, s) {
+			p.trouble = "half a surrogate pair stands in its id or type"
+		}
+	}
+	return p
+}
+
+// lower reports whether a key is of lower-case letters, digits and signs, so
+// that no reader takes it for another one.
+func lower(key []byte) bool {
+	for _, c := range key {
+		if !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '_' || c == '-') {
+			return false
+		}
+	}
+	return true
+}
+
+// torn reports whether a string holds half a surrogate pair: joined with its
+// other half by some readers and lost by others.
+func torn(b []byte, s span) bool {
+	return isString(b, s) && bytes.Contains(s.in(b), []byte(`\u`)) &&
+		strictjson.Validate(s.in(b), strictjson.Options{}) != nil
+}
+
+// entry reads one entry of tool_calls.
+func (r *reader) entry(ch *choice, e walk) error {
+	b := r.b
+	p := r.take(e.val)
+	c, err := r.callOf(ch.lane, p)
+	if err != nil {
+		return err
+	}
+	m := mention{c: c, holder: ch.list, item: e.item, index: p.index}
+	if why := r.past(ch.lane); why != "" {
+		c.Type = text(b, p.kind)
+		c.ID, c.Name = text(b, p.id), text(b, get(b, p.function, "name"))
+		r.argue(c, e.val.in(b))
+		r.late(c, why)
+		r.mention(ch, m)
+		return nil
+	}
+	if b[e.val.from] != '{' {
+		c.fail(toolcall.FaultUnknown, "an entry of tool_calls is no object")
+		r.argue(c, e.val.in(b))
+	}
+	if p.trouble != "" {
+		c.fail(toolcall.FaultAmbiguous, p.trouble)
+	}
+	c.once(&c.ID, text(b, p.id), "id")
+	kind := text(b, p.kind)
+	m.bare = null(b, p.id) && kind == ""
+	hasFunction, hasCustom := nested(b, p.function), nested(b, p.custom)
+	switch {
+	case kind == "" && hasCustom:
+		kind = typeCustom
+	case kind == "" && hasFunction:
+		kind = typeFunction
+	}
+	c.once(&c.Type, kind, "type")
+	c.Text = c.Type == typeCustom
+	switch {
+	case c.Type != "" && c.Type != typeFunction && c.Type != typeCustom:
+		c.fail(toolcall.FaultUnknown, "a call of type "+c.Type+" is unknown")
+		r.argue(c, e.val.in(b))
+	case hasFunction && (hasCustom || c.Text):
+		c.fail(toolcall.FaultAmbiguous, "it is a function and a custom tool at once")
+		m.inner, m.key = p.function, "arguments"
+	case c.Text:
+		m.inner, m.key = p.custom, "input"
+	default:
+		m.inner, m.key = p.function, "arguments"
+	}
+	r.inner(c, &m)
+	r.mention(ch, m)
+	return nil
+}
+
+// callOf finds the call that an entry belongs to, or makes one.
+func (r *reader) callOf(l *lane, p part) (*call, error) {
+	b := r.b
+	n, ok := whole(b, p.index)
+	if r.message || r.past(l) != "" {
+		c, err := r.add(l, "")
+		if err == nil && r.message && ok {
+			c.index, c.indexed = n, true
+		}
+		return c, err
+	}
+	if !null(b, p.index) {
+		if c := l.find(n); c != nil && ok {
+			return c, nil
+		}
+		c, err := r.add(l, "")
+		if err != nil {
+			return nil, err
+		}
+		if c.index, c.indexed = n, ok; !ok {
+			c.fail(toolcall.FaultAmbiguous, "its index is no whole number")
+		}
+		r.mixed(l, c)
+		return c, nil
+	}
+	// Some servers give a call whole and leave its index out. Where one goes
+	// on without an index clients do not agree on which one that is.
+	if text(b, p.id) == "" && text(b, get(b, p.function, "name")) == "" && text(b, get(b, p.custom, "name")) == "" {
+		for i := len(l.calls) - 1; i >= 0; i-- {
+			if c := l.calls[i]; !c.announced {
+				c.fail(toolcall.FaultAmbiguous, "it goes on without an index")
+				return c, nil
+			}
+		}
+	}
+	c, err := r.add(l, "")
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range l.calls {
+		if id := text(b, p.id); o != c && id != "" && o.ID == id && !o.announced {
+			o.fail(toolcall.FaultAmbiguous, "its id comes again without an index")
+			c.fail(toolcall.FaultAmbiguous, "its id comes again without an index")
+		}
+	}
+	r.mixed(l, c)
+	return c, nil
+}
+
+// mixed marks a call that has an index where others of its lane have none, or
+// the other way round: clients number those in ways of their own.
+func (r *reader) mixed(l *lane, c *call) {
+	for _, o := range l.calls {
+		if o != c && o.Type != typeLegacy && !o.announced && o.indexed != c.indexed {
+			o.fail(toolcall.FaultAmbiguous, "some calls of its choice have an index and others have none")
+			c.fail(toolcall.FaultAmbiguous, "some calls of its choice have an index and others have none")
+		}
+	}
+}
+
+// inner reads the object that holds a call's name and arguments.
+func (r *reader) inner(c *call, m *mention) {
+	b := r.b
+	if null(b, m.inner) {
+		m.inner = span{}
+		return
+	}
+	if b[m.inner.from] != '{' {
+		c.fail(toolcall.FaultAmbiguous, "where its name and arguments belong stands no object")
+		return
+	}
+	for w := open(b, m.inner); w.next(); {
+		switch key := string(w.key.in(b)); key {
+		case "name":
+			if !null(b, w.val) && !isString(b, w.val) || torn(b, w.val) {
+				c.fail(toolcall.FaultAmbiguous, "its name is no string that all clients read alike")
+			}
+			name := text(b, w.val)
+			c.once(&c.Name, name, "name")
+			m.bare = m.bare && name == ""
+		case m.key:
+			m.args = w.val
+			r.arguments(c, w.val)
+		case "arguments", "input", "parameters":
+			if !null(b, w.val) {
+				c.fail(toolcall.FaultAmbiguous, "it holds "+key+" beside its "+m.key)
+			}
+		default:
+			if !lower(w.key.in(b)) {
+				c.fail(toolcall.FaultAmbiguous, "it holds a member that could be read as another one")
+			}
+		}
+	}
+}
+
+// arguments takes in a piece of a call's arguments.
+func (r *reader) arguments(c *call, s span) {
+	b := r.b
+	switch {
+	case null(b, s):
+	case isString(b, s):
+		if torn(b, s) {
+			c.fail(toolcall.FaultAmbiguous, "half a surrogate pair stands in its arguments")
+		}
+		if c.object && s.to-s.from > 2 {
+			c.fail(toolcall.FaultAmbiguous, "its arguments come as an object and as text")
+		}
+		r.room = strictjson.AppendString(r.room[:0], s.in(b))
+		r.argue(c, r.room)
+	case b[s.from] == '{' && !c.Text:
+		// Some servers give the arguments as the object itself.
+		if len(c.Args) > 0 {
+			c.fail(toolcall.FaultAmbiguous, "its arguments come more than once")
+		}
+		c.object = true
+		r.argue(c, s.in(b))
+	default:
+		c.fail(toolcall.FaultArguments, "its arguments are neither text nor an object")
+		r.argue(c, s.in(b))
+	}
+}
+
+// legacy reads a function_call, the form before tool_calls.
+func (r *reader) legacy(ch *choice, w walk) error {
+	b, l := r.b, ch.lane
+	if !nested(b, w.val) {
+		return nil
+	}
+	c := l.legacy()
+	why := r.past(l)
+	if c == nil || r.message || why != "" {
+		if hollow(b, w.val) {
+			return nil // servers that fill in every field
+		}
+		var err error
+		if c, err = r.add(l, typeLegacy); err != nil {
+			return err
+		}
+	}
+	m := mention{c: c, holder: ch.body, item: w.item, inner: w.val, key: "arguments", bare: true}
+	if why != "" {
+		r.argue(c, w.val.in(b))
+		r.late(c, why)
+		r.mention(ch, m)
+		return nil
+	}
+	r.inner(c, &m)
+	r.mention(ch, m)
+	return nil
+}
+
+// hollow reports whether every member of an object says nothing.
+func hollow(b []byte, s span) bool {
+	w := open(b, s)
+	for w.next() {
+		if !empty(b, w.val) {
+			return false
+		}
+	}
+	return true
+}
+
+// empty reports whether a value says nothing: missing, null, "" or one without
+// members.
+func empty(b []byte, s span) bool {
+	return null(b, s) || isString(b, s) && s.to-s.from == 2 || (b[s.from] == '{' || b[s.from] == '[') && !nested(b, s)
+}

@@ -1,0 +1,491 @@
+package openaichat
+
+import (
+	"fmt"
+	"strings"
+
+	"callgate/inspect/strictjson"
+	"callgate/inspect/toolcall"
+)
+
+// known are the keys on the way to a call. Written in another case or with
+// escapes they would be read by some clients only.
+var known = strictjson.Keys("choices", "delta", "message", "index", "finish_reason",
+	"tool_calls", "function_call", "function", "custom", "arguments")
+
+// reading is what one document, the data of an event or a whole answer, says.
+// All spans lie in the document.
+type reading struct {
+	whole   *call // set when the document cannot be passed on in part
+	choices []choice
+	list    span      // the array of choices
+	top     []mention // members of the document itself that are withheld
+	calls   []*call   // all that are mentioned
+	failed  bool      // it tells of an error of the provider
+	usage   bool
+}
+
+// choice is one choice of a document.
+type choice struct {
+	lane    *lane
+	at      span
+	indexed bool // it says which choice it is
+	// body is the delta or the message.
+	body     span
+	list     span // the array of tool_calls, and
+	listItem span // the member that holds it
+	content  span
+	refusal  span
+	finish   span // a string, the finish reason
+	reason   string
+	native   span // what some routers put beside it, when it is a string
+	logprobs span // when not null
+	shows    shown
+	mentions []mention
+}
+
+// mention is a place where something of a call stands.
+type mention struct {
+	c *call
+	// holder is the array or object, item the element or member in it.
+	holder, item span
+	// For calls that may be edited: the object with name and arguments, the
+	// arguments, the index, and whether it holds nothing but these two.
+	inner, args, index span
+	key                string // arguments or input
+	bare               bool
+}
+
+// reader reads one document into the turn.
+type reader struct {
+	*turn
+	b       []byte
+	message bool   // choices hold a message and not a delta
+	odd     string // why clients may not agree on reading it, "" when they do
+	rd      *reading
+}
+
+// read takes in a document that is strict JSON.
+func (r *reader) read() (*reading, error) {
+	r.rd = &reading{}
+	b := r.b
+	doc := span{space(b, 0), len(b)}
+	if b[doc.from] != '{' {
+		if !nested(b, doc) {
+			return r.rd, nil // a lone scalar is no chunk for anyone
+		}
+		return r.rd, r.refuse(toolcall.FaultUnknown, "the document is no object")
+	}
+	var id, created, model, choices span
+	for w := open(b, doc); w.next(); {
+		switch key := string(w.key.in(b)); key {
+		case "choices":
+			choices = w.val
+		case "id":
+			id = w.val
+		case "created":
+			created = w.val
+		case "model":
+			model = w.val
+		case "error":
+			r.rd.failed = r.rd.failed || !null(b, w.val)
+		case "usage":
+			r.rd.usage = nested(b, w.val)
+			r.usage(w.val)
+		default:
+			if suspicious(b, w.key, w.val) {
+				if err := r.stray(&r.rd.top, 0, doc, w, toolcall.FaultUnknown); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	r.env.take(b, id, created, model, nested(b, choices))
+	if r.rd.failed {
+		r.fail()
+	}
+	if err := r.survey(choices); err != nil || r.rd.whole != nil {
+		return r.rd, err
+	}
+	for i := range r.rd.choices {
+		if err := r.choice(&r.rd.choices[i]); err != nil {
+			return nil, err
+		}
+	}
+	for i := range r.rd.choices {
+		r.end(&r.rd.choices[i])
+	}
+	return r.rd, nil
+}
+
+// fail notes an error of the provider: what was not whole by now never will be.
+func (r *reader) fail() {
+	r.failed = true
+	for _, l := range r.lanes {
+		r.finish(l, true)
+	}
+}
+
+func (r *reader) usage(s span) {
+	for w := open(r.b, s); w.next(); {
+		n, ok := whole(r.b, w.val)
+		switch string(w.key.in(r.b)) {
+		case "prompt_tokens":
+			if ok {
+				r.rec.InputTokens = int64(n)
+			}
+		case "completion_tokens":
+			if ok {
+				r.rec.OutputTokens = int64(n)
+			}
+		}
+	}
+}
+
+// refuse withholds the document as a whole, as one call with that fault. Calls
+// that are not whole yet may have gone on in it, so they have the fault too.
+func (t *turn) refuseWhole(rd *reading, b []byte, f toolcall.Fault, detail string) error {
+	l, err := t.lane(0)
+	if err != nil {
+		return err
+	}
+	for _, other := range t.lanes {
+		for _, c := range other.calls {
+			if !c.announced {
+				c.fail(toolcall.FaultAmbiguous, "an event within it was withheld: "+detail)
+			}
+		}
+	}
+	c, err := t.add(l, typeEvent)
+	if err != nil {
+		return err
+	}
+	c.Text = true
+	t.argue(c, b)
+	c.Fault, c.Detail = f, detail
+	t.announce(c)
+	rd.whole = c
+	rd.calls = append(rd.calls, c)
+	return nil
+}
+
+func (r *reader) refuse(f toolcall.Fault, detail string) error {
+	return r.refuseWhole(r.rd, r.b, f, detail)
+}
+
+// stray withholds a member that no client should take for a call, and some
+// might.
+func (r *reader) stray(to *[]mention, lane int, holder span, w walk, f toolcall.Fault) error {
+	l, err := r.lane(lane)
+	if err != nil {
+		return err
+	}
+	c, err := r.add(l, typeMember)
+	if err != nil {
+		return err
+	}
+	c.Name = text(r.b, span{w.key.from - 1, w.key.to + 1})
+	r.argue(c, w.val.in(r.b))
+	c.fail(f, fmt.Sprintf("the member %q could hold a call", c.Name))
+	r.announce(c)
+	r.rd.calls = append(r.rd.calls, c)
+	*to = append(*to, mention{c: c, holder: holder, item: w.item})
+	return nil
+}
+
+// survey finds the choices and what could be read in two ways about where they
+// belong, before anything is taken from them.
+func (r *reader) survey(choices span) error {
+	b := r.b
+	if !nested(b, choices) {
+		return nil
+	}
+	if b[choices.from] != '[' {
+		return r.refuse(toolcall.FaultUnknown, "choices is no list")
+	}
+	r.rd.list = choices
+	for w, pos := open(b, choices), 0; w.next(); pos++ {
+		if !nested(b, w.val) {
+			continue
+		}
+		if b[w.val.from] != '{' {
+			return r.refuse(toolcall.FaultUnknown, fmt.Sprintf("choice %d is no object", pos))
+		}
+		n := pos
+		ch := choice{at: w.val}
+		for m := open(b, w.val); m.next(); {
+			switch string(m.key.in(b)) {
+			case "index":
+				var ok bool
+				ch.indexed = true
+				if n, ok = whole(b, m.val); !ok {
+					return r.refuse(toolcall.FaultAmbiguous, fmt.Sprintf("the index of choice %d is no whole number", pos))
+				}
+			case "finish_reason":
+				if !null(b, m.val) && !isString(b, m.val) {
+					return r.refuse(toolcall.FaultAmbiguous, fmt.Sprintf("the finish reason of choice %d is no string", pos))
+				}
+				ch.finish, ch.reason = m.val, text(b, m.val)
+			case "native_finish_reason":
+				if isString(b, m.val) {
+					ch.native = m.val
+				}
+			case "logprobs":
+				if !null(b, m.val) {
+					ch.logprobs = m.val
+				}
+			}
+		}
+		for _, other := range r.rd.choices {
+			if other.lane.n == n {
+				return r.refuse(toolcall.FaultAmbiguous, fmt.Sprintf("choice %d stands twice", n))
+			}
+		}
+		l, err := r.lane(n)
+		if err != nil {
+			return err
+		}
+		ch.lane, ch.shows.lane = l, n
+		r.rd.choices = append(r.rd.choices, ch)
+	}
+	return nil
+}
+
+// choice reads what a choice holds.
+func (r *reader) choice(ch *choice) error {
+	b := r.b
+	own, other := "delta", "message"
+	if r.message {
+		own, other = other, own
+	}
+	for w := open(b, ch.at); w.next(); {
+		var err error
+		switch key := string(w.key.in(b)); key {
+		case "index", "finish_reason", "native_finish_reason", "logprobs":
+		case own:
+			switch {
+			case null(b, w.val):
+			case b[w.val.from] == '{':
+				ch.body = w.val
+				err = r.body(ch)
+			case nested(b, w.val):
+				err = r.stray(&ch.mentions, ch.lane.n, ch.at, w, toolcall.FaultUnknown)
+			}
+		default:
+			if suspicious(b, w.key, w.val) {
+				fault := toolcall.FaultUnknown
+				if key == other {
+					fault = toolcall.FaultAmbiguous
+				}
+				err = r.stray(&ch.mentions, ch.lane.n, ch.at, w, fault)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end takes in a choice's finish reason, which completes its calls.
+func (r *reader) end(ch *choice) {
+	if ch.reason == "" || ch.lane.finished {
+		return
+	}
+	ch.lane.finished, ch.lane.reason = true, ch.reason
+	r.finish(ch.lane, false)
+}
+
+// inert are the members of a delta or a message that cannot run on a client,
+// whatever they hold. Of those marked true the inside is looked at all the
+// same: servers put their own fields there.
+var inert = map[string]bool{
+	"reasoning":                false,
+	"reasoning_content":        false,
+	"reasoning_details":        false,
+	"reasoning_text":           false,
+	"thinking":                 false,
+	"thinking_blocks":          false,
+	"annotations":              false,
+	"audio":                    false,
+	"images":                   false,
+	"citations":                false,
+	"content_filter_results":   true,
+	"context":                  true, // Azure: citations of the data it searched
+	"provider_specific_fields": true, // LiteLLM
+}
+
+// body reads a delta or a message.
+func (r *reader) body(ch *choice) error {
+	b := r.b
+	for w := open(b, ch.body); w.next(); {
+		var err error
+		switch key := string(w.key.in(b)); key {
+		case "role":
+			ch.shows.role = text(b, w.val) != ""
+			if nested(b, w.val) {
+				err = r.stray(&ch.mentions, ch.lane.n, ch.body, w, toolcall.FaultUnknown)
+			}
+		case "refusal":
+			ch.refusal = w.val
+			ch.shows.refusal = text(b, w.val) != ""
+			if nested(b, w.val) {
+				err = r.stray(&ch.mentions, ch.lane.n, ch.body, w, toolcall.FaultUnknown)
+			}
+		case "content":
+			err = r.content(ch, w)
+		case "tool_calls":
+			switch {
+			case !nested(b, w.val):
+			case b[w.val.from] != '[':
+				err = r.stray(&ch.mentions, ch.lane.n, ch.body, w, toolcall.FaultUnknown)
+			default:
+				ch.list, ch.listItem = w.val, w.item
+				for e := open(b, w.val); e.next() && err == nil; {
+					err = r.entry(ch, e)
+				}
+			}
+		case "function_call":
+			err = r.legacy(ch, w)
+		default:
+			look, ok := inert[key]
+			if nested(b, w.val) && (!ok || look && suspicious(b, w.key, w.val)) {
+				err = r.stray(&ch.mentions, ch.lane.n, ch.body, w, toolcall.FaultUnknown)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// textParts are the types of content part that cannot run on a client. Those
+// marked true are words that the user sees.
+var textParts = map[string]bool{
+	"text": true, "output_text": true, "refusal": true,
+	"thinking": false, "reasoning": false, "redacted_thinking": false, "reference": false, "image_url": false,
+	"image": false, "audio": false, "input_audio": false, "video_url": false, "document_url": false, "file": false,
+}
+
+// content reads the content: text, or parts in some servers' answers.
+func (r *reader) content(ch *choice, w walk) error {
+	b := r.b
+	ch.content = w.val
+	if isString(b, w.val) {
+		ch.shows.text = w.val.to-w.val.from > 2
+		return nil
+	}
+	if !nested(b, w.val) {
+		return nil
+	}
+	if b[w.val.from] != '[' {
+		return r.stray(&ch.mentions, ch.lane.n, ch.body, w, toolcall.FaultUnknown)
+	}
+	for e := open(b, w.val); e.next(); {
+		if !nested(b, e.val) {
+			ch.shows.text = ch.shows.text || isString(b, e.val)
+			continue
+		}
+		kind := text(b, get(b, e.val, "type"))
+		visible, ok := textParts[kind]
+		ch.shows.text = ch.shows.text || visible
+		if ok && b[e.val.from] == '{' {
+			continue
+		}
+		if kind == "" {
+			kind = typePart
+		}
+		c, err := r.add(ch.lane, kind)
+		if err != nil {
+			return err
+		}
+		c.ID, c.Name = text(b, get(b, e.val, "id")), text(b, get(b, e.val, "name"))
+		if c.Name == "" {
+			c.Name = kind
+		}
+		r.argue(c, e.val.in(b))
+		c.fail(toolcall.FaultUnknown, fmt.Sprintf("a content part of type %q could be a call", kind))
+		r.announce(c)
+		r.mention(ch, mention{c: c, holder: w.val, item: e.item})
+	}
+	return nil
+}
+
+func (r *reader) mention(ch *choice, m mention) {
+	if m.c.mentioned && m.c.numbered != ch.indexed && !m.c.announced {
+		m.c.fail(toolcall.FaultAmbiguous, "it stands in choices with and without an index")
+	}
+	m.c.mentioned, m.c.numbered = true, ch.indexed
+	ch.mentions = append(ch.mentions, m)
+	r.rd.calls = append(r.rd.calls, m.c)
+	if r.odd != "" && !m.c.announced {
+		m.c.fail(toolcall.FaultAmbiguous, r.odd)
+	}
+}
+
+// past reports whether a lane can have no more calls, and why.
+func (r *reader) past(l *lane) string {
+	switch {
+	case l.finished:
+		return "it stands behind the finish reason of its choice"
+	case r.failed:
+		return "it stands behind an error of the provider"
+	}
+	return ""
+}
+
+// late takes in a mention behind the end of its lane: a call of its own that
+// cannot be released.
+func (r *reader) late(c *call, why string) {
+	c.Fault, c.Detail = toolcall.FaultAmbiguous, why
+	r.announce(c)
+}
+
+// callKeys are the keys that other formats use for what a call is, where Chat
+// Completions has none. A client may read them.
+var callKeys = strictjson.Keys("tool_calls", "tool_call", "function_call", "function_calls", "tool_use", "tool_uses",
+	"tooluse", "toolcall", "toolcalls", "functioncall", "functioncalls", "arguments", "partial_json")
+
+// suspicious reports whether a member could be taken for a call by a client
+// that reads more than the format says.
+func suspicious(b []byte, key, val span) bool {
+	if !nested(b, val) {
+		return false
+	}
+	if _, ok := callKeys[foldedKey(b, key)]; ok && key.there() {
+		return true
+	}
+	array := b[val.from] == '['
+	var named, given bool
+	for w := open(b, val); w.next(); {
+		if suspicious(b, w.key, w.val) {
+			return true
+		}
+		if array {
+			continue
+		}
+		folded := foldedKey(b, w.key)
+		if _, ok := callKeys[folded]; ok && !null(b, w.val) && w.val.to-w.val.from > 2 {
+			return true
+		}
+		switch folded {
+		case "NAME", "TOOL_NAME", "TOOLNAME":
+			named = true
+		case "INPUT", "PARAMETERS", "ARGS":
+			given = true
+		case "TYPE":
+			if kind := text(b, w.val); strings.HasSuffix(kind, "_call") || strings.HasSuffix(kind, "tool_use") {
+				return true
+			}
+		}
+	}
+	return named && given
+}
+
+func foldedKey(b []byte, key span) string {
+	if !key.there() {
+		return ""
+	}
+	return strictjson.Fold(text(b, span{key.from - 1, key.to + 1}))
+}

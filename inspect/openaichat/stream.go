@@ -1,0 +1,598 @@
+package openaichat
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"callgate/inspect"
+	"callgate/inspect/frame"
+	"callgate/inspect/strictjson"
+	"callgate/inspect/toolcall"
+)
+
+// stream is a turn that comes as server-sent events.
+type stream struct {
+	turn
+	sse   frame.SSE
+	yield func(*frame.Event) error
+	plain plain
+
+	behind bool    // [DONE] was read
+	done   bool    // [DONE] was given out
+	ragged bool    // what was given out last lacks its blank line
+	queue  []event // what waits, in order
+	first  int     // ordinal of queue[0]
+	held   int     // bytes in queue
+}
+
+// event is one event on its way to the agent.
+type event struct {
+	raw  []byte
+	data span     // in raw
+	rd   *reading // nil for what holds nothing of a call
+	note []shown  // what a plain event shows
+	kind eventKind
+}
+
+type eventKind uint8
+
+const (
+	eventPlain eventKind = iota // passes as it is
+	eventRead                   // was read
+	eventDone                   // [DONE]
+	eventEnd                    // the end of the round, no bytes
+	eventCut                    // the same, broken off
+)
+
+var _ inspect.Turn = (*stream)(nil)
+
+const doneData = "[DONE]"
+
+func newStream(base turn) *stream {
+	s := &stream{turn: base}
+	s.sse.Max = base.lim.Frame
+	s.yield = s.take
+	return s
+}
+
+// Feed takes the next bytes of the stream.
+func (s *stream) Feed(dst, p []byte) (inspect.Step, error) {
+	s.out = dst
+	if s.err == nil && s.ended {
+		s.err = &inspect.Error{Dialect: name, Reason: "more was fed behind the end of the answer"}
+	}
+	if s.err == nil {
+		s.err = s.wrap(s.sse.Feed(p, s.yield))
+	}
+	s.drain()
+	return s.step(), s.err
+}
+
+func (s *stream) wrap(err error) error {
+	if large, ok := errors.AsType[*frame.TooLargeError](err); ok {
+		return &inspect.Error{Dialect: name, Where: fmt.Sprintf("event %d", s.sse.Count()), Reason: "it is too large", Limit: true, Err: large}
+	}
+	return err
+}
+
+// EndRound ends the stream.
+func (s *stream) EndRound(dst []byte, end inspect.End) (inspect.Step, error) {
+	s.out = dst
+	if s.err != nil || s.ended {
+		return s.step(), s.err
+	}
+	s.ended = true
+	kind := eventEnd
+	if end == inspect.EndCut {
+		// What is left of an event that was cut off is of no use to anyone.
+		kind = eventCut
+		s.rec.Altered = s.rec.Altered || s.sse.Pending() > 0
+	} else {
+		s.err = s.wrap(s.sse.Close(s.yield))
+	}
+	for _, l := range s.lanes {
+		s.finish(l, true)
+	}
+	if s.err == nil {
+		s.err = s.push(event{kind: kind})
+	}
+	s.drain()
+	return s.step(), s.err
+}
+
+// Resolve carries out a ruling.
+func (s *stream) Resolve(dst []byte, seq int, r inspect.Ruling) (inspect.Step, error) {
+	s.out = dst
+	_, err := s.rule(seq, r)
+	if err == nil {
+		s.drain()
+	}
+	return s.step(), err
+}
+
+// take takes in one event of the provider.
+func (s *stream) take(ev *frame.Event) error {
+	switch {
+	case ev.Empty():
+		return s.push(event{raw: ev.Raw})
+	case ev.Odd != "":
+		return s.odd(ev)
+	case !ev.HasData || len(ev.Data) == 0:
+		return s.push(event{raw: ev.Raw}) // a name alone is dispatched by no reader
+	case string(ev.Data) == doneData:
+		return s.end(ev.Raw)
+	case s.matches(ev.Data):
+		return s.pushPlain(ev.Raw)
+	}
+	why := ""
+	if ev.Name != nil && string(ev.Name) != "message" {
+		why = fmt.Sprintf("it came in an event named %q, which some clients skip", ev.Name)
+	}
+	return s.read(ev.Raw, dataSpan(ev.Raw), why)
+}
+
+// matches reports whether an event is plain. The first ones never are: they
+// settle the envelope.
+func (s *stream) matches(data []byte) bool {
+	return s.env.known && !s.behind && s.plain.match(data)
+}
+
+// pushPlain passes on the event that was matched last.
+func (s *stream) pushPlain(raw []byte) error {
+	note := s.plain.shown[:s.plain.n]
+	for i := range note {
+		if _, err := s.lane(note[i].lane); err != nil {
+			return err
+		}
+	}
+	return s.push(event{raw: raw, note: note})
+}
+
+// odd takes in an event that readers of the standard and readers of lines do
+// not read alike. It passes only as a single line of data that holds no call.
+func (s *stream) odd(ev *frame.Event) error {
+	data := dataSpan(ev.Raw)
+	line := data.there() && bytes.IndexByte(ev.Raw[data.from:data.to], '\r') < 0 &&
+		bytes.HasPrefix(ev.Raw, []byte("data:")) && len(bytes.Trim(ev.Raw[data.to:], "\r\n")) == 0
+	switch {
+	case line && string(data.in(ev.Raw)) == doneData:
+		return s.end(ev.Raw)
+	case line && s.matches(data.in(ev.Raw)):
+		return s.pushPlain(ev.Raw)
+	case line:
+		return s.read(ev.Raw, data, ev.Odd)
+	}
+	return s.withhold(ev.Raw, toolcall.FaultAmbiguous, ev.Odd)
+}
+
+// end takes in [DONE]. What is not complete by now is as complete as it gets:
+// some servers send no finish reason.
+func (s *stream) end(raw []byte) error {
+	if !s.behind {
+		s.behind = true
+		for _, l := range s.lanes {
+			s.finish(l, false)
+		}
+	}
+	return s.push(event{raw: raw, kind: eventDone})
+}
+
+// withhold takes in an event that cannot be read.
+func (s *stream) withhold(raw []byte, f toolcall.Fault, why string) error {
+	rd := &reading{}
+	if err := s.refuseWhole(rd, raw, f, why); err != nil {
+		return err
+	}
+	return s.push(event{raw: raw, kind: eventRead, rd: rd})
+}
+
+// read takes in an event that may hold something of a call.
+func (s *stream) read(raw []byte, data span, odd string) error {
+	if s.behind {
+		return s.withhold(raw, toolcall.FaultAmbiguous, "it stands behind the end of the stream")
+	}
+	b := data.in(raw)
+	err := strictjson.Validate(b, strictjson.Options{Depth: s.lim.Depth, Known: known, Surrogates: true})
+	if err != nil {
+		fault := toolcall.FaultAmbiguous
+		if e, ok := errors.AsType[*strictjson.Error](err); ok && e.Early && s.ended {
+			fault = toolcall.FaultTruncated
+		}
+		return s.withhold(raw, fault, err.Error())
+	}
+	r := reader{turn: &s.turn, b: b, odd: odd}
+	rd, err := r.read()
+	if err != nil {
+		return err
+	}
+	return s.push(event{raw: raw, data: data, kind: eventRead, rd: rd})
+}
+
+// dataSpan finds the value of the first data field in an event.
+func dataSpan(raw []byte) span {
+	for at := 0; at < len(raw); {
+		end := len(raw)
+		next := end
+		if i := bytes.IndexByte(raw[at:], '\n'); i >= 0 {
+			end, next = at+i, at+i+1
+		}
+		if end > at && raw[end-1] == '\r' {
+			end--
+		}
+		if v, ok := bytes.CutPrefix(raw[at:end], []byte("data:")); ok {
+			from := end - len(v)
+			if len(v) > 0 && v[0] == ' ' {
+				from++
+			}
+			return span{from, end}
+		}
+		at = next
+	}
+	return span{}
+}
+
+// push gives an event out, or puts it behind what waits.
+func (s *stream) push(e event) error {
+	ord := s.first + len(s.queue)
+	if e.rd != nil {
+		for _, c := range e.rd.calls {
+			c.last = ord
+		}
+		if len(s.queue) == 0 && len(e.rd.calls) == 0 {
+			s.emit(&e)
+			return nil
+		}
+	} else if len(s.queue) == 0 {
+		s.emit(&e)
+		return nil
+	}
+	if s.held += len(e.raw); s.held > s.lim.Held {
+		return s.limit(fmt.Sprintf("event %d", s.sse.Count()), fmt.Sprintf("more than %d bytes wait behind an undecided call", s.lim.Held))
+	}
+	e.raw, e.note = bytes.Clone(e.raw), slices.Clone(e.note)
+	s.queue = append(s.queue, e)
+	return nil
+}
+
+// drain gives out what no longer waits.
+func (s *stream) drain() {
+	if s.over {
+		return
+	}
+	for len(s.queue) > 0 {
+		n := s.ready()
+		if n == 0 {
+			return
+		}
+		for i := range s.queue[:n] {
+			s.held -= len(s.queue[i].raw)
+			s.emit(&s.queue[i])
+			s.queue[i] = event{}
+		}
+		s.queue = s.queue[n:]
+		s.first += n
+	}
+	s.queue = nil
+}
+
+// ready gives how many events at the head of the queue may go. Events that
+// share a call go together, so that no call is ever given out in part, and a
+// call goes only when those with smaller numbers in its lane have rulings.
+func (s *stream) ready() int {
+	end := s.first
+	for at := s.first; at <= end; at++ {
+		if at-s.first >= len(s.queue) {
+			return 0 // reading ended before all of it was queued
+		}
+		rd := s.queue[at-s.first].rd
+		if rd == nil {
+			continue
+		}
+		for _, c := range rd.calls {
+			if !c.resolved || !c.settled() {
+				return 0
+			}
+			end = max(end, c.last)
+		}
+	}
+	return end - s.first + 1
+}
+
+// settled reports whether every call with a smaller number has its ruling.
+func (c *call) settled() bool {
+	for _, o := range c.lane.calls {
+		if o == c {
+			continue
+		}
+		if c.indexed && o.indexed && o.index < c.index && !o.resolved {
+			return false
+		}
+	}
+	return true
+}
+
+// emit gives one event out, or what is left of it.
+func (s *stream) emit(e *event) {
+	switch e.kind {
+	case eventPlain:
+		s.raw(e.raw)
+		for _, n := range e.note {
+			s.show(n)
+		}
+	case eventDone:
+		s.close()
+		s.raw(e.raw)
+		s.done = true
+	case eventEnd:
+		if s.close() && !s.done {
+			s.own(append(s.ours(), "data: [DONE]\n\n"...))
+			s.done = true
+		}
+		s.over = true
+	case eventCut:
+		s.tellAll()
+		s.over = true
+	case eventRead:
+		s.emitRead(e)
+	}
+}
+
+// raw gives out bytes of the provider as they came.
+func (s *stream) raw(b []byte) {
+	s.out = append(s.out, b...)
+	s.ragged = !bytes.HasSuffix(b, []byte("\n\n")) && !bytes.HasSuffix(b, []byte("\n\r\n")) && string(b) != "\n" && string(b) != "\r\n"
+}
+
+// ours gives the output ready for an event of ours; own takes it back.
+func (s *stream) ours() []byte {
+	if s.ragged {
+		return append(s.out, "\n\n"...)
+	}
+	return s.out
+}
+
+func (s *stream) own(out []byte) {
+	s.out, s.ragged, s.rec.Altered = out, false, true
+}
+
+// show notes what the agent was shown of a lane.
+func (s *stream) show(n shown) {
+	for _, l := range s.lanes {
+		if l.n == n.lane {
+			l.show(n)
+			return
+		}
+	}
+}
+
+func (l *lane) show(n shown) {
+	l.role = l.role || n.role
+	l.text = l.text || n.text
+	l.refusal = l.refusal || n.refusal
+}
+
+// emitRead gives out an event that was read.
+func (s *stream) emitRead(e *event) {
+	rd := e.rd
+	for _, c := range rd.calls {
+		c.lane.pass(c)
+	}
+	if rd.failed {
+		s.tellAll() // clients stop reading at an error
+	}
+	if rd.whole != nil {
+		s.rec.Altered = true
+		s.tellClosed()
+		return
+	}
+	b := e.data.in(e.raw)
+	var edits []edit
+	var behind []*choice // whose finish goes out behind a refusal
+	var dropped []span
+	for i := range rd.choices {
+		ch := &rd.choices[i]
+		p := s.patch(b, ch)
+		tell := ch.reason != "" && len(ch.lane.refusals) > 0
+		switch {
+		case tell && p.says:
+			behind = append(behind, ch)
+			p.edits = append(p.edits, edit{ch.finish, []byte("null")})
+		case tell:
+			s.tell(ch.lane)
+			fallthrough
+		case ch.reason != "":
+			p.edits = append(p.edits, finishEdits(ch, b, ch.lane.finishShown(ch.reason))...)
+		case len(p.edits) > 0 && !p.says:
+			dropped = append(dropped, ch.at)
+			continue
+		}
+		edits = append(edits, p.edits...)
+	}
+	edits = s.dropChoices(b, rd, edits, dropped)
+	edits = append(edits, s.topEdits(b, rd)...)
+	switch {
+	case len(dropped) > 0 && len(dropped) == len(rd.choices) && !rd.usage && !rd.failed:
+		s.rec.Altered = true
+	case len(edits) == 0:
+		s.raw(e.raw)
+	default:
+		s.own(s.line(e, b, edits))
+	}
+	for i := range rd.choices {
+		ch := &rd.choices[i]
+		ch.lane.show(ch.shows)
+		if ch.reason != "" && !slices.Contains(behind, ch) {
+			s.shut(ch.lane, ch.reason, ch.lane.finishShown(ch.reason))
+		}
+	}
+	for _, ch := range behind {
+		s.tell(ch.lane)
+		s.closeLane(ch.lane, ch.reason, ch.lane.finishShown(ch.reason))
+	}
+	s.tellClosed()
+}
+
+// line is an event with its data changed, on the lines it came in.
+func (s *stream) line(e *event, b []byte, edits []edit) []byte {
+	out := append(s.ours(), e.raw[:e.data.from]...)
+	out = apply(out, b, edits)
+	out = append(out, e.raw[e.data.to:]...)
+	if !bytes.HasSuffix(out, []byte("\n\n")) && !bytes.HasSuffix(out, []byte("\n\r\n")) {
+		out = append(out, "\n\n"...)
+	}
+	return out
+}
+
+// dropChoices takes choices out of which nothing is left.
+func (s *stream) dropChoices(b []byte, rd *reading, edits []edit, dropped []span) []edit {
+	if len(dropped) == 0 {
+		return edits
+	}
+	more, _ := cut(b, rd.list, func(item span) bool { return slices.Contains(dropped, item) })
+	return append(edits, more...)
+}
+
+// topEdits takes withheld members of the document itself out.
+func (t *turn) topEdits(b []byte, rd *reading) []edit {
+	if len(rd.top) == 0 {
+		return nil
+	}
+	edits, _ := cut(b, rd.top[0].holder, func(item span) bool {
+		return slices.ContainsFunc(rd.top, func(m mention) bool { return m.item == item })
+	})
+	return edits
+}
+
+// tell gives out the refusals of a lane as one delta.
+func (s *stream) tell(l *lane) {
+	if len(l.refusals) == 0 || s.done {
+		return
+	}
+	words := strings.Join(l.refusals, "\n\n")
+	l.refusals = nil
+	s.own(s.say(s.ours(), l, words, ""))
+}
+
+// say appends an event of ours with words for a lane.
+func (s *stream) say(dst []byte, l *lane, words, finish string) []byte {
+	if l.text && !s.structured || l.refusal && s.structured {
+		words = "\n\n" + words
+	}
+	dst = s.chunk(dst, l.n, func(b []byte) []byte {
+		if !l.role {
+			b = append(b, `"role":"assistant",`...)
+		}
+		b = append(append(append(b, '"'), s.words()...), `":`...)
+		return appendQuoted(b, words)
+	}, finish)
+	l.show(shown{role: true, text: !s.structured, refusal: s.structured})
+	return dst
+}
+
+// tellClosed gives out refusals of lanes whose finish was shown: nothing better
+// can come any more.
+func (s *stream) tellClosed() {
+	for _, l := range s.lanes {
+		if l.closed {
+			s.tell(l)
+		}
+	}
+}
+
+func (s *stream) tellAll() {
+	for _, l := range s.lanes {
+		s.tell(l)
+	}
+}
+
+// shut notes that a lane's finish was shown.
+func (s *stream) shut(l *lane, reason, shown string) {
+	if l.closed {
+		return
+	}
+	l.closed = true
+	if l.n == 0 {
+		s.rec.Finish, s.rec.Shown = reason, shown
+	}
+}
+
+// closeLane gives out a finish of ours.
+func (s *stream) closeLane(l *lane, reason, shown string) {
+	s.own(s.chunk(s.ours(), l.n, nil, shown))
+	s.shut(l, reason, shown)
+}
+
+// close gives out what is still owed before the end: refusals, and a finish for
+// lanes that have none and lost a call. It reports whether it gave out any.
+func (s *stream) close() bool {
+	if s.done {
+		return false
+	}
+	any := false
+	for _, l := range s.lanes {
+		any = any || len(l.refusals) > 0
+		s.tell(l)
+		withheld, left := l.counts()
+		if l.closed || withheld == 0 || s.failed {
+			continue
+		}
+		any = true
+		if left > 0 {
+			s.closeLane(l, "", "tool_calls")
+		} else {
+			s.closeLane(l, "", "stop")
+		}
+	}
+	return any
+}
+
+// KeepAlive appends an empty delta of an open lane: the one thing that every
+// client of this dialect was seen to count as life.
+func (s *stream) KeepAlive(dst []byte) []byte {
+	if s.over || s.done || !s.env.known {
+		return dst
+	}
+	for _, l := range s.lanes {
+		if !l.closed {
+			s.out = dst
+			s.own(s.chunk(s.ours(), l.n, func(b []byte) []byte { return append(b, `"content":""`...) }, ""))
+			dst, s.out = s.out, nil
+			return dst
+		}
+	}
+	return dst
+}
+
+// Abandon ends the answer with the text.
+func (s *stream) Abandon(dst []byte, text string) []byte {
+	if s.over {
+		return dst
+	}
+	s.over, s.queue, s.open = true, nil, 0
+	s.rec.Altered = true
+	if s.done {
+		return dst
+	}
+	if len(s.lanes) == 0 {
+		s.lanes = []*lane{{}}
+	}
+	s.out = dst
+	told := false
+	for _, l := range s.lanes {
+		if l.closed {
+			continue
+		}
+		told = true
+		s.own(s.say(s.ours(), l, text, ""))
+		s.closeLane(l, l.reason, "stop")
+	}
+	if !told {
+		s.own(s.say(s.ours(), s.lanes[0], text, ""))
+	}
+	s.own(append(s.out, "data: [DONE]\n\n"...))
+	dst, s.out = s.out, nil
+	return dst
+}
