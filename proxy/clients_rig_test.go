@@ -1,0 +1,292 @@
+package proxy_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"callgate/gate"
+	"callgate/gate/person"
+	"callgate/gate/store"
+	"callgate/inspect"
+	"callgate/inspect/anthropic"
+	"callgate/inspect/openaichat"
+	"callgate/inspect/toolcall"
+	"callgate/proxy"
+	"callgate/proxy/egress"
+	"callgate/proxy/providertest"
+)
+
+// The words in a call's arguments that decide its fate in these tests.
+const (
+	forbidden = "FORBIDDEN" // nobody can allow it
+	dangerous = "DANGEROUS" // somebody is asked
+)
+
+// markers is a detector that goes by those words.
+type markers struct{}
+
+func (markers) Detect(actions []toolcall.Action) gate.Report {
+	var rep gate.Report
+	for i, a := range actions {
+		add := func(word, rule string, sev gate.Severity) {
+			if at := strings.Index(a.Command, word); at >= 0 {
+				rep.Findings = append(rep.Findings, gate.Finding{
+					Rule: rule, Category: "test", Severity: sev, Reason: "it holds a word of the tests",
+					Action: i, Start: at, End: at + len(word), Words: word,
+				})
+			}
+		}
+		add(forbidden, "test.forbidden", gate.Hardline)
+		add(dangerous, "test.dangerous", gate.Danger)
+	}
+	return rep
+}
+
+// asCommands takes every call for a command with all of its arguments.
+func asCommands(c toolcall.Call, _ []toolcall.Tool) []toolcall.Action {
+	return []toolcall.Action{{Kind: toolcall.KindCommand, Tool: c.Name, Known: true, Command: string(c.Args), Language: toolcall.LangShell}}
+}
+
+// auditBook keeps entries in memory.
+type auditBook struct {
+	mu      sync.Mutex
+	entries []gate.Entry
+}
+
+func (b *auditBook) Record(_ context.Context, e gate.Entry, _ bool) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.entries = append(b.entries, e)
+	return nil
+}
+
+// outcomes lists how the decisions ended, in order.
+func (b *auditBook) outcomes() []gate.Outcome {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []gate.Outcome
+	for _, e := range b.entries {
+		out = append(out, e.Outcome)
+	}
+	return out
+}
+
+// setup says what a rig is made of. The zero value asks nobody.
+type setup struct {
+	script     providertest.Script
+	sequential bool
+	mode       gate.Mode
+	person     gate.Reviewer
+	hook       gate.Reviewer
+	detector   gate.Detector // nil stands for markers
+	actions    func(toolcall.Call, []toolcall.Tool) []toolcall.Action
+	principal  []byte // key that tells tenants apart; nil stands for a new one
+}
+
+// rig is callgate between a client and a scripted provider.
+type rig struct {
+	provider *providertest.Provider
+	base     string // what the client takes for the provider
+	tap      *tap
+	audit    *auditBook
+}
+
+// client is an HTTP client whose answers the rig's tap sees.
+func (g *rig) client() *http.Client { return &http.Client{Transport: g.tap} }
+
+func newRig(t *testing.T, s setup) *rig {
+	t.Helper()
+	g := &rig{provider: providertest.New(s.script), audit: &auditBook{}}
+	if s.sequential {
+		g.provider = providertest.NewSequential(s.script)
+	}
+	up := httptest.NewServer(g.provider)
+	t.Cleanup(up.Close)
+	at, err := url.Parse(up.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.detector == nil {
+		s.detector = markers{}
+	}
+	if s.actions == nil {
+		s.actions = asCommands
+	}
+	decider, err := gate.New(gate.Config{
+		Mode: s.mode, Detector: s.detector, Person: s.person, Hook: s.hook, Audit: g.audit, UnknownTools: gate.Allow,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(decider.Close)
+	transport := egress.New(egress.Options{AllowPrivate: func(string) bool { return true }})
+	t.Cleanup(transport.CloseIdleConnections)
+	data := &proxy.Proxy{
+		Upstreams: map[string]*proxy.Upstream{"scripted": {Name: "scripted", URL: at, AllowPrivate: true}},
+		Dialects:  []inspect.Dialect{openaichat.Dialect{}, anthropic.Dialect{}},
+		Actions:   s.actions,
+		Gate:      decider,
+		Transport: transport,
+		KeepAlive: 5 * time.Millisecond,
+		Audit:     g.audit,
+	}
+	if s.principal != nil {
+		data.Principal = proxy.PrincipalKey(s.principal)
+	}
+	front := httptest.NewServer(data)
+	t.Cleanup(front.Close)
+	g.base = front.URL + "/scripted"
+	g.tap = newTap()
+	t.Cleanup(g.tap.close)
+	return g
+}
+
+// growing is a buffer whose growth can be waited for.
+type growing struct {
+	mu    sync.Mutex
+	grown sync.Cond
+	buf   bytes.Buffer
+}
+
+func newGrowing() *growing {
+	g := &growing{}
+	g.grown.L = &g.mu
+	return g
+}
+
+func (g *growing) Write(p []byte) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.grown.Broadcast()
+	return g.buf.Write(p)
+}
+
+func (g *growing) bytes() []byte {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return bytes.Clone(g.buf.Bytes())
+}
+
+// grow waits until something was added the given number of times, and gives
+// what there is then. It gives what there is when the test ends first.
+func (g *growing) grow(ctx context.Context, times int) []byte {
+	stop := context.AfterFunc(ctx, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.grown.Broadcast()
+	})
+	defer stop()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for range times {
+		for n := g.buf.Len(); ctx.Err() == nil && g.buf.Len() == n; {
+			g.grown.Wait()
+		}
+	}
+	return bytes.Clone(g.buf.Bytes())
+}
+
+// tap is a transport that keeps the bodies of answers as they are read.
+type tap struct {
+	next   *http.Transport
+	mu     sync.Mutex
+	bodies []*growing
+}
+
+func newTap() *tap { return &tap{next: &http.Transport{DisableCompression: true}} }
+
+func (tp *tap) close() { tp.next.CloseIdleConnections() }
+
+// RoundTrip gives the next answer a body of its own before it asks, so that
+// the body of an answer that has not begun can be waited for.
+func (tp *tap) RoundTrip(r *http.Request) (*http.Response, error) {
+	seen := newGrowing()
+	tp.mu.Lock()
+	tp.bodies = append(tp.bodies, seen)
+	tp.mu.Unlock()
+	res, err := tp.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	res.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.TeeReader(res.Body, seen), res.Body}
+	return res, nil
+}
+
+// last is the body of the newest answer; there is one once a client has asked.
+func (tp *tap) last() *growing {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	return tp.bodies[len(tp.bodies)-1]
+}
+
+// seen gives the bodies so far.
+func (tp *tap) seen() [][]byte {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	var out [][]byte
+	for _, b := range tp.bodies {
+		out = append(out, b.bytes())
+	}
+	return out
+}
+
+// holds reports which of the words the bytes hold.
+func holds(b []byte, words ...string) []string {
+	var out []string
+	for _, w := range words {
+		if bytes.Contains(b, []byte(w)) {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// newDesk is a desk with a store of its own, whose questions go to asked.
+func newDesk(t *testing.T, timeout time.Duration, asked chan<- gate.Approval) *person.Desk {
+	t.Helper()
+	st, err := store.Open(t.Context(), t.TempDir(), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	desk, err := person.New(person.Config{
+		Store:   st,
+		Mask:    func(s string) string { return s },
+		Timeout: timeout,
+		Notify: func(ctx context.Context, a gate.Approval) error {
+			select {
+			case asked <- a:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return desk
+}
+
+// newServer serves h until the test ends and gives its base URL.
+func newServer(t *testing.T, h http.Handler) string {
+	t.Helper()
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	return srv.URL
+}

@@ -1,0 +1,345 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"callgate/inspect"
+	"callgate/proxy/egress"
+)
+
+// errAbort ends the client's connection, so that it sees a cut and no end.
+var errAbort = errors.New("the connection is cut")
+
+// errGone says that the client hung up or stopped reading.
+var errGone = fmt.Errorf("the client is gone: %w", errAbort)
+
+func stack() string { return string(debug.Stack()) }
+
+// refusal is an answer of callgate's own outside any dialect.
+type refusal struct {
+	status int
+	reason string
+	header http.Header // further headers, may be nil
+}
+
+func refuseWith(status int, reason string) *refusal {
+	return &refusal{status: status, reason: reason}
+}
+
+// write gives the refusal a body that clients of OpenAI and of Anthropic both
+// show to their users.
+func (f *refusal) write(w http.ResponseWriter) {
+	type inner struct {
+		Type    string `json:"type"`
+		Message string `json:"message"`
+	}
+	body, _ := json.Marshal(struct { // two strings: it cannot fail
+		Type  string `json:"type"`
+		Error inner  `json:"error"`
+	}{"error", inner{"callgate_refused", "callgate: " + f.reason}})
+	h := w.Header()
+	for k, v := range f.header {
+		h[k] = v
+	}
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(f.status)
+	w.Write(body) // a client that is gone needs no answer
+}
+
+// refuse answers in the form of the dialect, or in callgate's own when d is
+// nil. Nothing may have been written before.
+func (x *exchange) refuse(d inspect.Dialect, status int, reason string) {
+	clear(x.w.Header())
+	x.wrote, x.status = true, status
+	x.arm()
+	defer x.disarm()
+	if d == nil {
+		refuseWith(status, reason).write(x.w)
+		return
+	}
+	head, body := d.Refuse(status, "callgate: "+reason)
+	h := x.w.Header()
+	for k, v := range head.Header {
+		h[k] = v
+	}
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	if head.Status != 0 {
+		x.status = head.Status
+	}
+	x.w.WriteHeader(x.status)
+	x.w.Write(body)
+}
+
+// arm sets the write deadline anew once half of it is gone.
+func (x *exchange) arm() {
+	if x.r.ProtoMajor > 1 {
+		x.deadline = time.Time{} // disarm took it away
+	}
+	span := x.p.limits.WriteTimeout
+	if now := time.Now(); x.deadline.Sub(now) < span/2 {
+		x.deadline = now.Add(span)
+		x.rc.SetWriteDeadline(x.deadline) // not every writer can; the server's own limits hold then
+	}
+}
+
+// disarm takes the deadline away after a write on HTTP/2, where it would end
+// the stream when it passes, even while there is nothing to write.
+func (x *exchange) disarm() {
+	if x.r.ProtoMajor > 1 {
+		x.rc.SetWriteDeadline(time.Time{})
+	}
+}
+
+// head sends the status once; the headers are in place by then.
+func (x *exchange) head(status int) {
+	if !x.wrote {
+		x.wrote, x.status = true, status
+		x.w.WriteHeader(status)
+	}
+}
+
+// write sends bytes of the answer; an error means that the client is gone.
+func (x *exchange) write(b []byte) error {
+	x.arm()
+	defer x.disarm()
+	if _, err := x.w.Write(b); err != nil {
+		return errGone
+	}
+	return nil
+}
+
+func (x *exchange) flush() error {
+	x.arm()
+	defer x.disarm()
+	if err := x.rc.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return errGone
+	}
+	return nil
+}
+
+// request builds what is sent to the provider from the checked route. read
+// says that the answer will be read.
+func (x *exchange) request(read bool) *http.Request {
+	return &http.Request{
+		Method: x.r.Method,
+		URL:    x.rt.url,
+		Host:   x.rt.up.URL.Host,
+		Proto:  "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: requestHeader(x.r.Header, read),
+	}
+}
+
+// stream makes the client's body the body of a request, as it comes. The
+// server must not close it when the answer begins: the transport looks for its
+// end once more, and takes a closed body for a fault of the connection.
+func (x *exchange) stream(req *http.Request) {
+	x.rc.EnableFullDuplex() // HTTP/2 has no need of it and says so
+	req.ContentLength = x.r.ContentLength
+	req.Body = x.r.Body
+	if req.ContentLength == 0 {
+		req.Body = http.NoBody
+	}
+}
+
+// headerTimeout is how long this upstream may take until its headers are there.
+func (x *exchange) headerTimeout() time.Duration {
+	if t := x.rt.up.Timeout; t > 0 {
+		return t
+	}
+	return x.p.limits.HeaderTimeout
+}
+
+// send asks the provider and returns when the headers of its answer are there.
+// What goes wrong is answered here; the response is nil then.
+func (x *exchange) send(req *http.Request, d inspect.Dialect, w *watch) (*http.Response, error) {
+	if x.p.Transport == nil {
+		x.refuse(d, http.StatusBadGateway, "no transport to providers is set up")
+		return nil, errors.New("no transport is set up")
+	}
+	x.span.Upstream(req.Header, req.URL.Host)
+	resp, err := x.p.Transport.RoundTrip(req)
+	w.headed(x.p.limits.IdleTimeout)
+	if err == nil {
+		x.span.Answered(resp.StatusCode)
+		return resp, nil
+	}
+	x.span.UpstreamEnd(err)
+	var guarded *egress.RefusedError
+	switch {
+	case x.r.Context().Err() != nil:
+		return nil, errGone
+	case w.fired.Load():
+		x.refuse(d, http.StatusGatewayTimeout, fmt.Sprintf("the provider %s sent no answer within %s", x.rt.up.Name, x.headerTimeout()))
+	case errors.As(err, &guarded):
+		x.refuse(d, http.StatusBadGateway, guarded.Error())
+	default:
+		x.refuse(d, http.StatusBadGateway, fmt.Sprintf("the provider %s could not be reached: %v", x.rt.up.Name, err))
+	}
+	return nil, fmt.Errorf("asking %s: %w", x.rt.up.Name, err)
+}
+
+// pass forwards a request and its answer as they are.
+func (x *exchange) pass(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	req := x.request(false)
+	x.stream(req)
+	defer req.Body.Close() // the transport may still read it
+	w := newWatch(x.headerTimeout(), cancel)
+	defer w.end()
+	resp, err := x.send(req.WithContext(ctx), nil, w)
+	if resp == nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode < 200 {
+		x.refuse(nil, http.StatusBadGateway, "the provider answered with status "+strconv.Itoa(resp.StatusCode)+", which is never passed on")
+		return fmt.Errorf("status %d from %s", resp.StatusCode, x.rt.up.Name)
+	}
+	return x.copy(resp, w)
+}
+
+// copy sends an answer to the client unread.
+func (x *exchange) copy(resp *http.Response, w *watch) error {
+	responseHeader(x.w.Header(), resp.Header, false)
+	x.head(resp.StatusCode)
+	if x.r.Method == http.MethodHead {
+		return nil
+	}
+	buf := x.p.chunk()
+	defer x.p.chunks.Put(buf)
+	body := &watched{resp.Body, w}
+	for {
+		n, err := body.Read(*buf)
+		if n > 0 {
+			if werr := x.write((*buf)[:n]); werr != nil {
+				return werr
+			}
+		}
+		switch {
+		case err == io.EOF:
+			return nil
+		case err != nil && x.r.Context().Err() != nil:
+			return errGone
+		case err != nil:
+			x.span.UpstreamEnd(err)
+			return fmt.Errorf("the answer of %s broke off: %w: %w", x.rt.up.Name, err, errAbort)
+		}
+		if resp.ContentLength < 0 && n < len(*buf) {
+			if err := x.flush(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// unknown forwards to an endpoint that no dialect knows and reads the answer
+// before it is passed on.
+func (x *exchange) unknown(ctx context.Context) error {
+	if x.p.Unknown == Refuse {
+		x.refuse(nil, http.StatusForbidden, "the endpoint "+x.r.Method+" "+printable(x.rt.path)+
+			" is not one that callgate reads, and unknown_endpoints is refuse")
+		return fmt.Errorf("the endpoint is unknown: %s %s", x.r.Method, printable(x.rt.path))
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	req := x.request(true)
+	x.stream(req)
+	defer req.Body.Close()
+	w := newWatch(x.headerTimeout(), cancel)
+	defer w.end()
+	resp, err := x.send(req.WithContext(ctx), nil, w)
+	if resp == nil {
+		return err
+	}
+	defer resp.Body.Close()
+	switch {
+	case resp.StatusCode < 200 || resp.StatusCode == http.StatusPartialContent || resp.StatusCode/100 == 3:
+		return x.withhold(nil, badStatus(resp.StatusCode))
+	case resp.StatusCode/100 != 2:
+		return x.copy(resp, w)
+	}
+	body, err := x.whole(resp, w)
+	if errors.Is(err, errGone) {
+		return err
+	}
+	if err != nil {
+		return x.withhold(nil, err.Error())
+	}
+	if found := callShaped(resp.Header, body); found != "" {
+		return x.withhold(nil, "the answer of "+x.r.Method+" "+printable(x.rt.path)+" holds "+found+
+			", and callgate does not read calls at this endpoint: let the agent use chat completions or messages")
+	}
+	responseHeader(x.w.Header(), resp.Header, true)
+	if resp.StatusCode != http.StatusNoContent {
+		x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	}
+	x.head(resp.StatusCode)
+	if len(body) > 0 {
+		return x.write(body)
+	}
+	return nil
+}
+
+// whole reads an answer to its end, decoded.
+func (x *exchange) whole(resp *http.Response, w *watch) ([]byte, error) {
+	c, err := coding(resp.Header)
+	if err != nil {
+		return nil, err
+	}
+	limit := x.p.limits.Answer
+	r, free, err := decode(c, &watched{resp.Body, w}, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer free()
+	var b bytes.Buffer
+	_, err = b.ReadFrom(io.LimitReader(r, limit+1))
+	switch {
+	case err != nil && x.r.Context().Err() != nil:
+		return nil, errGone
+	case err != nil:
+		x.span.UpstreamEnd(err)
+		return nil, fmt.Errorf("the answer broke off: %w", err)
+	case int64(b.Len()) > limit:
+		return nil, &tooLargeError{"the answer", limit}
+	}
+	return b.Bytes(), nil
+}
+
+func badStatus(status int) string {
+	switch {
+	case status/100 == 3:
+		return "the provider answered with a redirect (status " + strconv.Itoa(status) + "), which is not followed: put the final address into the configuration"
+	case status == http.StatusPartialContent:
+		return "the provider answered with a part of a body, which cannot be read"
+	}
+	return "the provider answered with status " + strconv.Itoa(status) + ", which is never passed on here"
+}
+
+// withhold refuses a whole answer, and records it.
+func (x *exchange) withhold(d inspect.Dialect, reason string) error {
+	x.refuse(d, http.StatusBadGateway, "the answer was withheld: "+reason)
+	x.recordWithheld(d, reason)
+	return errors.New("answer withheld: " + reason)
+}
+
+// chunk takes a read buffer from the pool.
+func (p *Proxy) chunk() *[]byte {
+	if b, ok := p.chunks.Get().(*[]byte); ok {
+		return b
+	}
+	b := make([]byte, chunkSize)
+	return &b
+}

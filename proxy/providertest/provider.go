@@ -1,0 +1,303 @@
+// Package providertest is a model provider for tests and demonstrations: an
+// http.Handler that speaks OpenAI Chat Completions and Anthropic Messages,
+// says what a script tells it, and is as strict about requests as the real
+// providers are. A history that a real provider would refuse is refused here
+// with the provider's own kind of error, and the reason is recorded.
+//
+// It must not know anything of callgate: what it accepts is the measure of
+// what callgate and its clients make of a conversation.
+package providertest
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/andybalholm/brotli"
+	"github.com/klauspost/compress/zstd"
+)
+
+// maxBody is the largest request that is read, in bytes after decoding.
+const maxBody = 32 << 20
+
+// Provider is a scripted provider. It is safe for concurrent use.
+type Provider struct {
+	script     Script
+	sequential bool
+
+	mu       sync.Mutex
+	requests []*Request
+	served   int
+	// issued are the thinking blocks that were sent, by signature; thought are
+	// the signatures of the turn that a call id came from, in order.
+	issued  map[string]thinkingIssued
+	thought map[string][]string
+}
+
+// New returns a provider that takes its next turn by the progress of the
+// conversation: the first for a history without an answer, the second for one
+// with one answer, and so on. The same request repeated gets the same turn.
+func New(script Script) *Provider {
+	return &Provider{
+		script:  script,
+		issued:  map[string]thinkingIssued{},
+		thought: map[string][]string{},
+	}
+}
+
+// NewSequential returns a provider that gives its turns one after the other,
+// whatever the history says.
+func NewSequential(script Script) *Provider {
+	p := New(script)
+	p.sequential = true
+	return p
+}
+
+// Request is one request and what was answered.
+type Request struct {
+	Method, Path, Query string
+	Header              http.Header
+	// Body is the request's body after content decoding.
+	Body []byte
+	// Turn is the index of the turn that was given, -1 when none was.
+	Turn int
+	// Status is the answer's status, and Sent the bytes of its body before
+	// content coding, as far as they were written.
+	Status int
+	Sent   []byte
+	// Fault says why the request was refused, "" when it was not.
+	Fault string
+}
+
+// Requests returns what was asked so far, in order. An answer that is still
+// being written is there as far as it was written.
+func (p *Provider) Requests() []Request {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make([]Request, len(p.requests))
+	for i, r := range p.requests {
+		out[i] = *r
+		out[i].Sent = bytes.Clone(r.Sent)
+	}
+	return out
+}
+
+// Faults returns the reasons of all refusals so far, in order. It is empty
+// when every request was one that a real provider would take.
+func (p *Provider) Faults() []string {
+	var out []string
+	for _, r := range p.Requests() {
+		if r.Fault != "" {
+			out = append(out, r.Fault)
+		}
+	}
+	return out
+}
+
+// fault is why a request is refused.
+type fault struct {
+	status int
+	// kind is the error's type in the wire's word, "" for the usual one.
+	kind   string
+	reason string
+}
+
+// Error gives the reason.
+func (f *fault) Error() string { return f.reason }
+
+func badf(format string, a ...any) error {
+	return &fault{status: http.StatusBadRequest, reason: fmt.Sprintf(format, a...)}
+}
+
+// wire is one of the two formats.
+type wire interface {
+	// check reads a request strictly and says what an answer needs to know.
+	check(p *Provider, h http.Header, body []byte) (asked, error)
+	// events gives the answer as events of a stream, document as one document.
+	events(p *Provider, a asked, t Turn) [][]byte
+	document(p *Provider, a asked, t Turn) []byte
+	// failure is the format's error body.
+	failure(f *fault) []byte
+}
+
+// asked is what a checked request asks for.
+type asked struct {
+	model   string
+	stream  bool
+	usage   bool // Chat Completions: a usage chunk at the end
+	choices int
+	answers int    // answers in the history
+	number  int    // number of the request, from 0
+	prefix  string // Messages: digest of the history that thinking is bound to
+}
+
+// ServeHTTP answers one request.
+func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	rec := &Request{Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Header: r.Header.Clone(), Turn: -1}
+	p.mu.Lock()
+	number := len(p.requests)
+	p.requests = append(p.requests, rec)
+	p.mu.Unlock()
+
+	wr := wireOf(r.URL.Path)
+	a, t, err := p.ask(wr, r, rec, number)
+	if err != nil {
+		p.refuse(w, wr, rec, err)
+		return
+	}
+	p.answer(w, r, wr, rec, a, t)
+}
+
+// wireOf tells the format by the path; Chat Completions for all that is none.
+func wireOf(path string) wire {
+	if strings.HasSuffix(path, "/messages") {
+		return messages{}
+	}
+	return chat{}
+}
+
+// ask reads and checks the request and picks its turn.
+func (p *Provider) ask(wr wire, r *http.Request, rec *Request, number int) (asked, Turn, error) {
+	if !strings.HasSuffix(r.URL.Path, "/chat/completions") && !strings.HasSuffix(r.URL.Path, "/messages") {
+		return asked{}, Turn{}, &fault{status: http.StatusNotFound, kind: "not_found_error", reason: "unknown path " + r.URL.Path}
+	}
+	if r.Method != http.MethodPost {
+		return asked{}, Turn{}, &fault{status: http.StatusMethodNotAllowed, reason: "method " + r.Method + " is not allowed here"}
+	}
+	body, err := readBody(r)
+	p.mu.Lock()
+	rec.Body = body
+	p.mu.Unlock()
+	if err != nil {
+		return asked{}, Turn{}, err
+	}
+	a, err := wr.check(p, r.Header, body)
+	if err != nil {
+		return asked{}, Turn{}, err
+	}
+	a.number = number
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	next := a.answers
+	if p.sequential {
+		next = p.served
+	}
+	if next >= len(p.script) {
+		return asked{}, Turn{}, badf("the script has %d turns and turn %d was asked for", len(p.script), next+1)
+	}
+	p.served++
+	rec.Turn = next
+	return a, p.script[next], nil
+}
+
+// readBody reads a JSON request body and undoes its content coding.
+func readBody(r *http.Request) ([]byte, error) {
+	if ct := r.Header.Get("Content-Type"); !isJSON(ct) {
+		return nil, badf("content type %q is not application/json", ct)
+	}
+	var src io.Reader = r.Body
+	switch coding := r.Header.Get("Content-Encoding"); coding {
+	case "", "identity":
+	case "gzip":
+		zr, err := gzip.NewReader(r.Body)
+		if err != nil {
+			return nil, badf("the body is not gzip: %v", err)
+		}
+		src = zr
+	case "br":
+		src = brotli.NewReader(r.Body)
+	case "zstd":
+		zr, err := zstd.NewReader(r.Body)
+		if err != nil {
+			return nil, badf("the body is not zstd: %v", err)
+		}
+		defer zr.Close()
+		src = zr
+	default:
+		return nil, &fault{status: http.StatusUnsupportedMediaType, reason: fmt.Sprintf("content encoding %q is not known", coding)}
+	}
+	body, err := io.ReadAll(io.LimitReader(src, maxBody+1))
+	if err != nil {
+		return body, badf("the body could not be read: %v", err)
+	}
+	if len(body) > maxBody {
+		return nil, &fault{status: http.StatusRequestEntityTooLarge, kind: "request_too_large", reason: "the body is too large"}
+	}
+	return body, nil
+}
+
+func isJSON(contentType string) bool {
+	media, rest, _ := strings.Cut(contentType, ";")
+	if !strings.EqualFold(strings.TrimSpace(media), "application/json") {
+		return false
+	}
+	rest = strings.TrimSpace(rest)
+	return rest == "" || strings.EqualFold(rest, "charset=utf-8")
+}
+
+// refuse answers a request that is not taken, and records why.
+func (p *Provider) refuse(w http.ResponseWriter, wr wire, rec *Request, err error) {
+	var f *fault
+	if !errors.As(err, &f) {
+		f = &fault{status: http.StatusBadRequest, reason: err.Error()}
+	}
+	body := wr.failure(f)
+	p.mu.Lock()
+	rec.Fault, rec.Status, rec.Sent = f.reason, f.status, body
+	p.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(f.status)
+	_, _ = w.Write(body)
+}
+
+// answer gives the turn.
+func (p *Provider) answer(w http.ResponseWriter, r *http.Request, wr wire, rec *Request, a asked, t Turn) {
+	h := w.Header()
+	h.Set("X-Request-Id", fmt.Sprintf("req_%06d", a.number))
+	status := http.StatusOK
+	var events [][]byte
+	switch {
+	case t.Instead != nil:
+		status, events = instead(h, wr, t.Instead)
+	case a.stream:
+		h.Set("Content-Type", "text/event-stream; charset=utf-8")
+		h.Set("Cache-Control", "no-cache")
+		events = wr.events(p, a, t)
+	default:
+		h.Set("Content-Type", "application/json")
+		events = [][]byte{wr.document(p, a, t)}
+	}
+	p.mu.Lock()
+	rec.Status = status
+	p.mu.Unlock()
+	out := &output{w: w, t: t, note: func(b []byte) {
+		p.mu.Lock()
+		rec.Sent = append(rec.Sent, b...)
+		p.mu.Unlock()
+	}}
+	out.send(r.Context(), status, events)
+}
+
+// instead sets the headers of an answer that is given as it stands and
+// returns its status and body.
+func instead(h http.Header, wr wire, ans *Answer) (int, [][]byte) {
+	status := ans.Status
+	if status == 0 {
+		status = http.StatusOK
+	}
+	h.Set("Content-Type", "application/json")
+	for k, v := range ans.Header {
+		h[http.CanonicalHeaderKey(k)] = slices.Clone(v)
+	}
+	body := []byte(ans.Body)
+	if len(body) == 0 && status/100 != 2 {
+		body = wr.failure(&fault{status: status, reason: ans.Message})
+	}
+	return status, [][]byte{body}
+}

@@ -1,0 +1,470 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"callgate/gate"
+	"callgate/inspect"
+	"callgate/inspect/toolcall"
+	"callgate/proxy/telemetry"
+)
+
+// relay drives one gated answer: bytes of the provider into the turn, calls
+// into the gate, rulings back, and what may be shown to the client. One
+// goroutine uses it and is the only writer.
+type relay struct {
+	x    *exchange
+	ctx  context.Context // of the exchange: ends with the client, carries the span
+	d    inspect.Dialect
+	info inspect.Info
+	turn inspect.Turn
+	resp *http.Response
+
+	stream bool // the answer is a stream: what may be shown is shown at once
+	state  inspect.State
+	out    []byte // may be shown and is not written yet
+	seen   []toolcall.Call
+	open   []question // submitted, without a ruling, in order
+	ask    gate.Request
+	behind int64 // bytes read while a call waited
+}
+
+// question is a call that the gate was asked about.
+type question struct {
+	call toolcall.Call
+	req  *gate.Request
+	t    *gate.Ticket // nil where there is no gate
+	at   time.Time
+}
+
+// decided reports whether the decision has fallen.
+func (q *question) decided() bool {
+	if q.t == nil {
+		return true
+	}
+	select {
+	case <-q.t.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+func (q *question) decision() gate.Decision {
+	if q.t == nil {
+		return gate.Decision{Outcome: gate.Malformed, By: "proxy", Reason: "there is no gate to decide it"}
+	}
+	return q.t.Decision()
+}
+
+// gated reads the request, asks the provider and relays the answer.
+func (x *exchange) gated(ctx context.Context, d inspect.Dialect) error {
+	p := x.p
+	pooled, _ := p.bodies.Get().(*[]byte)
+	if pooled == nil {
+		pooled = new([]byte)
+	}
+	body, err := x.readBody((*pooled)[:0])
+	s := &sent{body: body}
+	defer func() {
+		if s.free() {
+			*pooled = body
+			p.bodies.Put(pooled)
+		}
+	}()
+	var large *tooLargeError
+	switch {
+	case errors.As(err, &large):
+		x.refuse(d, http.StatusRequestEntityTooLarge, err.Error()+"; limits.request_body raises it")
+		return err
+	case err != nil:
+		return fmt.Errorf("%w: %w", err, errAbort)
+	}
+	text, err := plain(x.r.Header, body, p.limits.RequestBody)
+	var code *codingError
+	switch {
+	case errors.As(err, &code):
+		x.refuse(d, http.StatusUnsupportedMediaType, "the request cannot be read: "+err.Error())
+		return err
+	case errors.As(err, &large):
+		x.refuse(d, http.StatusRequestEntityTooLarge, err.Error()+"; limits.request_body raises it")
+		return err
+	case err != nil:
+		x.refuse(d, http.StatusBadRequest, "the request cannot be read: "+err.Error())
+		return err
+	}
+	req, err := d.Request(x.rt.head(x.r), text)
+	if err != nil {
+		x.refuse(d, http.StatusBadRequest, "the request cannot be read: "+err.Error())
+		return fmt.Errorf("reading the request: %w", err)
+	}
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w := newWatch(x.headerTimeout(), cancel)
+	defer w.end()
+	info := req.Info()
+	ask := x.template(d, info)
+	x.span.Asked(telemetry.Asked{
+		Dialect: d.Name(), Provider: providerName(d.Name()), Model: ask.Model, Stream: info.Stream,
+		Principal: ask.Principal, Session: ask.Claimed.Session,
+	})
+	resp, err := x.send(s.attach(ctx, x.request(true)), d, w)
+	if resp == nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return x.answer(ctx, cancel, d, req, info, ask, resp, w)
+}
+
+// answer relays the provider's answer to a gated request.
+func (x *exchange) answer(ctx context.Context, cancel context.CancelFunc, d inspect.Dialect, req inspect.Request, info inspect.Info, ask gate.Request, resp *http.Response, w *watch) error {
+	status := resp.StatusCode
+	switch {
+	case status < 200 || status == http.StatusPartialContent || status/100 == 3:
+		return x.withhold(d, badStatus(status))
+	case status/100 != 2 || status == http.StatusNoContent || status == http.StatusResetContent:
+		return x.copy(resp, w) // errors pass unchanged; 204 and 205 have no body
+	}
+	stream, reason := form(resp.Header)
+	if reason != "" {
+		return x.withhold(d, reason)
+	}
+	c, err := coding(resp.Header)
+	if err != nil {
+		return x.withhold(d, err.Error())
+	}
+	body, free, err := decode(c, &watched{resp.Body, w}, x.p.limits.Answer)
+	if err != nil {
+		return x.withhold(d, err.Error())
+	}
+	defer free()
+	turn, err := req.Open(inspect.Head{Status: status, Header: resp.Header})
+	if err != nil {
+		return x.withhold(d, err.Error())
+	}
+	out, _ := x.p.outs.Get().(*[]byte)
+	if out == nil {
+		out = new([]byte)
+	}
+	l := &relay{x: x, ctx: ctx, d: d, info: info, turn: turn, resp: resp, stream: stream, ask: ask, out: (*out)[:0]}
+	defer func() {
+		l.leave()
+		if cap(l.out) <= stepSize {
+			*out = l.out
+			x.p.outs.Put(out)
+		}
+	}()
+	err = l.run(body, cancel)
+	l.account(err)
+	return err
+}
+
+// template is what all requests to the gate of this turn have in common. The
+// strings are copied: the dialect may have cut them from the pooled body, and
+// decisions outlive it.
+func (x *exchange) template(d inspect.Dialect, info inspect.Info) gate.Request {
+	q := gate.Request{
+		Agent:     agent,
+		Principal: x.p.principal(agent, x.rt.up.Name, x.r.Header),
+		Claimed:   gate.Claims{Session: strings.Clone(info.Session), User: strings.Clone(info.User)},
+		Upstream:  x.rt.up.Name,
+		Dialect:   d.Name(),
+		Model:     strings.Clone(info.Model),
+		Turn:      strconv.FormatUint(rand.Uint64(), 36), // a name for logs, not a secret
+		Trace:     x.span.TraceID(),
+	}
+	if q.Claimed.Session != "" {
+		q.Session = q.Principal + "/" + q.Claimed.Session
+	}
+	return q
+}
+
+// providerName is the name that OpenTelemetry's gen_ai conventions use.
+func providerName(dialect string) string {
+	name, _, _ := strings.Cut(dialect, "-")
+	return name
+}
+
+// run reads the answer on the handler's goroutine for as long as every call is
+// decided at once.
+func (l *relay) run(body io.Reader, cancel context.CancelFunc) error {
+	buf := l.x.p.chunk()
+	free := func() {
+		if buf != nil {
+			l.x.p.chunks.Put(buf)
+			buf = nil
+		}
+	}
+	defer free()
+	for {
+		n, err := body.Read(*buf)
+		if n > 0 {
+			if fault := l.feed((*buf)[:n]); fault != nil {
+				return l.fault(fault)
+			}
+			if len(l.open) > 0 && err == nil {
+				free() // holds last long
+				return l.hold(body, cancel)
+			}
+			if werr := l.show(err == nil && n < len(*buf)); werr != nil {
+				return werr
+			}
+		}
+		if err != nil {
+			free()
+			return l.end(err, cancel)
+		}
+	}
+}
+
+// feed gives bytes of the provider to the turn.
+func (l *relay) feed(p []byte) error {
+	if l.state == inspect.Done {
+		return nil // the turn has its end; nothing behind it is shown
+	}
+	return l.take(l.turn.Feed(l.out, p))
+}
+
+// take goes through a step: new calls are submitted, and every call whose
+// decision has fallen gets its ruling, which may bring further steps.
+func (l *relay) take(step inspect.Step, err error) error {
+	if err := l.absorb(step, err); err != nil {
+		return err
+	}
+	return l.settle()
+}
+
+func (l *relay) settle() error {
+	for i := 0; i < len(l.open); {
+		q := l.open[i]
+		if !q.decided() {
+			i++
+			continue
+		}
+		l.open = slices.Delete(l.open, i, i+1)
+		d := q.decision()
+		l.tell(&q, d)
+		step, err := l.turn.Resolve(l.out, q.call.Seq, ruling(d, q.call))
+		if err := l.absorb(step, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// absorb takes over what a step brought.
+func (l *relay) absorb(step inspect.Step, err error) error {
+	if step.Out != nil {
+		l.out = step.Out
+	}
+	l.state = step.State
+	for _, c := range step.Hosted {
+		l.x.recordHosted(&l.ask, c)
+	}
+	if len(step.Calls) > 0 {
+		l.submit(step.Calls)
+	}
+	return err
+}
+
+// submit asks the gate about the calls that became complete together.
+func (l *relay) submit(calls []toolcall.Call) {
+	l.seen = append(l.seen, calls...)
+	for _, c := range calls {
+		q := l.ask
+		q.Call = c
+		if l.x.p.Actions != nil && c.Fault == toolcall.FaultNone {
+			q.Actions = l.x.p.Actions(c, l.info.Tools)
+		}
+		q.Siblings = l.siblings(c.Seq)
+		ask := question{call: c, req: &q, at: time.Now()}
+		if l.x.p.Gate != nil {
+			ask.t = l.x.p.Gate.Submit(l.ctx, &q)
+		}
+		l.open = append(l.open, ask)
+	}
+}
+
+// maxSiblings is how many other calls a call is judged with, so that a turn of
+// many calls costs linear time.
+const maxSiblings = 64
+
+// siblings gives the other calls of the turn that are known, the newest where
+// there are too many, in order.
+func (l *relay) siblings(seq int) []toolcall.Call {
+	if len(l.seen) < 2 {
+		return nil
+	}
+	list := make([]toolcall.Call, 0, min(len(l.seen)-1, maxSiblings))
+	for _, c := range l.seen[max(0, len(l.seen)-maxSiblings-1):] {
+		if c.Seq != seq && len(list) < maxSiblings {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// tell puts a decision into trace and log.
+func (l *relay) tell(q *question, d gate.Decision) {
+	if l.x.span != nil {
+		l.x.span.Decided(q.req, d, q.at, time.Now())
+	}
+	if d.Verdict == gate.Allow {
+		return
+	}
+	l.x.p.log.Info("call withheld", "tool", printable(q.call.Name), "outcome", string(d.Outcome), "by", d.By, "rule", d.Rule,
+		"approval", d.Approval, "upstream", l.ask.Upstream, "turn", l.ask.Turn)
+}
+
+// show writes what may be shown of a stream; a JSON answer is written whole at
+// its end.
+func (l *relay) show(flush bool) error {
+	if !l.stream || len(l.out) == 0 {
+		return nil
+	}
+	l.head(-1)
+	return l.write(flush)
+}
+
+func (l *relay) write(flush bool) error {
+	if len(l.out) > 0 {
+		if err := l.x.write(l.out); err != nil {
+			return err
+		}
+		l.out = l.out[:0]
+	}
+	if flush {
+		return l.x.flush()
+	}
+	return nil
+}
+
+// head sends the provider's status and headers, once. length is that of the
+// whole body, or below zero where it is not known.
+func (l *relay) head(length int) {
+	if l.x.wrote {
+		return
+	}
+	h := l.x.w.Header()
+	responseHeader(h, l.resp.Header, true)
+	if l.stream && h.Get("X-Accel-Buffering") == "" {
+		h.Set("X-Accel-Buffering", "no") // else some servers in between collect the stream
+	}
+	if length >= 0 {
+		h.Set("Content-Length", strconv.Itoa(length))
+	}
+	l.x.head(l.resp.StatusCode)
+}
+
+// end takes the end of the provider's answer: clean, cut, or because the
+// client is gone.
+func (l *relay) end(cause error, cancel context.CancelFunc) error {
+	if cause != io.EOF {
+		return l.cut(cause)
+	}
+	l.x.span.UpstreamEnd(nil)
+	if err := l.finishRound(); err != nil {
+		return l.fault(err)
+	}
+	if len(l.open) > 0 {
+		return l.hold(nil, cancel)
+	}
+	return l.finish()
+}
+
+// finishRound tells the turn that the provider's answer has ended well.
+func (l *relay) finishRound() error {
+	if l.state == inspect.Done {
+		return nil
+	}
+	return l.take(l.turn.EndRound(l.out, inspect.EndClean))
+}
+
+// finish writes the last bytes of a turn that is done.
+func (l *relay) finish() error {
+	if l.state != inspect.Done {
+		return l.fault(errors.New("the answer has no end"))
+	}
+	if !l.x.wrote {
+		l.head(len(l.out))
+	}
+	return l.write(false)
+}
+
+// cut ends a turn whose provider broke off. The client must see a cut too:
+// agents that see a clean end would take a half answer for a whole one. Calls
+// that wait are left; a client that asks again meets their questions.
+func (l *relay) cut(cause error) error {
+	if l.x.r.Context().Err() != nil {
+		return errGone
+	}
+	l.x.span.UpstreamEnd(cause)
+	why := fmt.Errorf("the answer of %s broke off: %w", l.ask.Upstream, cause)
+	if l.state != inspect.Done {
+		if err := l.take(l.turn.EndRound(l.out, inspect.EndCut)); err != nil {
+			l.out = l.out[:0]
+		}
+	}
+	l.leave()
+	if !l.x.wrote && (!l.stream || len(l.out) == 0) {
+		l.x.refuse(l.d, http.StatusBadGateway, why.Error())
+		return why
+	}
+	if l.stream {
+		l.head(-1)
+		if err := l.write(true); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %w", why, errAbort)
+}
+
+// fault ends a turn that cannot be read further: with an error of the dialect
+// while that is possible, else with a well-formed end that says why.
+func (l *relay) fault(err error) error {
+	l.leave()
+	why := "the answer was withheld: " + err.Error()
+	l.x.recordWithheld(l.d, err.Error())
+	err = fmt.Errorf("answer withheld: %w", err)
+	if !l.x.wrote {
+		l.x.refuse(l.d, http.StatusBadGateway, why)
+		return err
+	}
+	l.out = l.turn.Abandon(l.out, "[callgate] The rest of "+why)
+	if werr := l.write(false); werr != nil {
+		return werr
+	}
+	return err
+}
+
+// leave tells the gate that nobody waits for the open calls any more.
+func (l *relay) leave() {
+	for _, q := range l.open {
+		if q.t != nil {
+			q.t.Leave()
+		}
+	}
+	l.open = nil
+}
+
+// account puts what became of the turn into trace and log.
+func (l *relay) account(err error) {
+	rec := l.turn.Record()
+	l.x.span.Shown(telemetry.Shown{
+		Model: rec.Model, ID: rec.ID, Finish: rec.Finish,
+		InputTokens: rec.InputTokens, OutputTokens: rec.OutputTokens,
+		Calls: rec.Calls, Withheld: rec.Withheld,
+	})
+	l.x.p.log.Debug("answered", "upstream", l.ask.Upstream, "dialect", l.ask.Dialect, "model", l.ask.Model, "status", l.x.status,
+		"calls", rec.Calls, "withheld", rec.Withheld, "altered", rec.Altered, "turn", l.ask.Turn, "took", time.Since(l.x.began), "cut", err != nil)
+}
