@@ -1,0 +1,224 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"callgate/config"
+)
+
+// loadConfig gives the settings in force; path is the value of --config. An
+// error has the exit code of a wrong configuration, or of wrong usage where
+// only flags are at fault.
+func loadConfig(e *env, path string, flags ...config.Flag) (*config.Config, config.Sources, error) {
+	cfg, src, err := config.Load(config.LoadOptions{Path: path, Environ: e.Environ, Flags: flags})
+	if err != nil {
+		return nil, src, configError(err)
+	}
+	return cfg, src, nil
+}
+
+// configError gives an error of config its exit code, and several faults a
+// line each.
+func configError(err error) error {
+	faults, ok := errors.AsType[config.Faults](err)
+	if !ok {
+		return &exitError{code: exitConfig, err: err}
+	}
+	code := exitUsage
+	for _, f := range faults {
+		if !strings.HasPrefix(f.Place, "--") {
+			code = exitConfig
+		}
+	}
+	if len(faults) == 1 {
+		return &exitError{code: code, err: faults[0]}
+	}
+	hints := make([]string, len(faults))
+	for i, f := range faults {
+		hints[i] = f.Error()
+	}
+	return &exitError{code: code, err: fmt.Errorf("the configuration has %d faults", len(faults)), hints: hints}
+}
+
+func newConfigCommand(e *env) *cobra.Command {
+	return group(&cobra.Command{
+		Use:   "config",
+		Short: "Show, check and write the configuration",
+		Long: `Show the settings in force, check a configuration file, write a new one.
+
+A setting comes from a flag, else from the environment, else from the file,
+else it has its default. The file is the one that --config or CALLGATE_CONFIG
+names, else callgate/callgate.yaml in $XDG_CONFIG_HOME (or ~/.config), else
+/etc/callgate/callgate.yaml.`,
+		Example: `  callgate config show
+  callgate config validate callgate.yaml
+  callgate config init --output ~/.config/callgate/callgate.yaml`,
+	}, newConfigShowCommand(e), newConfigValidateCommand(e), newConfigInitCommand(e))
+}
+
+func newConfigShowCommand(e *env) *cobra.Command {
+	var path string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "show",
+		Short:   "Show the settings in force and where each comes from",
+		Example: "  callgate config show\n  CALLGATE_APPROVALS_MODE=off callgate config show --json",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			cfg, src, err := loadConfig(e, path)
+			if err != nil {
+				return err
+			}
+			return showConfig(e, config.Settings(cfg, src), src.File, asJSON)
+		},
+	}
+	cmd.Flags().StringVar(&path, "config", "", "configuration `file`")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func showConfig(e *env, settings []config.Setting, file string, asJSON bool) error {
+	if asJSON {
+		return printJSON(e.Stdout, struct {
+			File     string           `json:"file,omitempty"`
+			Settings []config.Setting `json:"settings"`
+		}{file, settings})
+	}
+	s := newStyle(e, e.StdoutTTY)
+	if file == "" {
+		file = "none"
+	}
+	fmt.Fprintf(e.Stdout, "%s\n", s.dim("file: "+file))
+	w := tabwriter.NewWriter(e.Stdout, 0, 0, 2, ' ', 0)
+	for _, set := range settings {
+		value := set.Value
+		if value == "" {
+			value = `""`
+		}
+		value = strings.ReplaceAll(value, "\n", `\n`)
+		from := set.Source.String()
+		if set.Source.Kind == "default" {
+			from = s.dim(from)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", set.Key, value, from)
+	}
+	return w.Flush()
+}
+
+func newConfigValidateCommand(e *env) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "validate [FILE]",
+		Short: "Check a configuration file, or the settings in force",
+		Long: `Check a configuration file on its own, without the environment's settings.
+Without a file the settings in force are checked, as callgate serve has them.`,
+		Example: "  callgate config validate callgate.yaml",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			o := config.LoadOptions{Environ: e.Environ}
+			what := "the settings in force"
+			if len(args) == 1 {
+				what = args[0]
+				o = config.LoadOptions{Path: args[0], Environ: withoutSettings(e.Environ)}
+			}
+			_, _, err := config.Load(o)
+			if asJSON {
+				return reportFaults(e, err)
+			}
+			if err != nil {
+				return configError(err)
+			}
+			_, err = fmt.Fprintf(e.Stdout, "%s: valid\n", what)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// withoutSettings is the environment without the settings of callgate.
+func withoutSettings(environ []string) []string {
+	var out []string
+	for _, kv := range environ {
+		if !strings.HasPrefix(kv, "CALLGATE_") {
+			out = append(out, kv)
+		}
+	}
+	return out
+}
+
+// reportFaults prints faults as JSON; the exit code says the rest.
+func reportFaults(e *env, err error) error {
+	type fault struct {
+		Place  string `json:"place,omitempty"`
+		Key    string `json:"key,omitempty"`
+		Reason string `json:"reason"`
+		Remedy string `json:"remedy,omitempty"`
+	}
+	report := struct {
+		Valid  bool    `json:"valid"`
+		Faults []fault `json:"faults"`
+	}{Valid: err == nil, Faults: []fault{}}
+	faults, ok := errors.AsType[config.Faults](err)
+	if err != nil && !ok {
+		return configError(err)
+	}
+	for _, f := range faults {
+		report.Faults = append(report.Faults, fault{f.Place, f.Key, f.Reason, f.Remedy})
+	}
+	if perr := printJSON(e.Stdout, report); perr != nil {
+		return perr
+	}
+	if err != nil {
+		return &exitError{code: exitConfig}
+	}
+	return nil
+}
+
+func newConfigInitCommand(e *env) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:     "init",
+		Short:   "Print a commented file with every setting, or write it",
+		Example: "  callgate config init > callgate.yaml\n  callgate config init --output ~/.config/callgate/callgate.yaml",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if output == "" {
+				_, err := fmt.Fprint(e.Stdout, config.Sample)
+				return err
+			}
+			return writeSample(e, output)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "`file` to write; it must not exist")
+	return cmd
+}
+
+// writeSample writes the sample to a new file that only its owner can read, so
+// that a token may be put into it.
+func writeSample(e *env, path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return failf(exitFailed, "%s exists and is not overwritten; name another file or remove it", path)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(config.Sample)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	note(e, "wrote %s", path)
+	return nil
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+
+	"callgate/config"
+	"callgate/gate"
+)
+
+// greeting is what serve says once it serves.
+type greeting struct {
+	base, control string
+	token         string // the token that was made, "" when the operator has one
+	traces, file  string
+}
+
+// pointer says how an agent is pointed at callgate.
+type pointer struct{ agent, how string }
+
+// pointers tells for known agents, and for each further upstream, where they
+// have to point.
+func pointers(base string, cfg *config.Config) []pointer {
+	var list []pointer
+	if cfg.DefaultUpstreams.Anthropic != "" {
+		list = append(list,
+			pointer{"Claude Code", "ANTHROPIC_BASE_URL=" + base + " claude"},
+			pointer{"Anthropic SDKs", "ANTHROPIC_BASE_URL=" + base})
+	}
+	if cfg.DefaultUpstreams.OpenAIChat != "" {
+		list = append(list,
+			pointer{"OpenAI SDKs, qwen", "OPENAI_BASE_URL=" + base + "/v1"},
+			pointer{"Copilot CLI", "COPILOT_PROVIDER_BASE_URL=" + base + "/v1 copilot"},
+			pointer{"opencode, pi, cline", "base URL " + base + "/v1 in their provider settings"})
+	}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Upstreams)) {
+		if name != cfg.DefaultUpstreams.Anthropic && name != cfg.DefaultUpstreams.OpenAIChat {
+			list = append(list, pointer{"upstream " + name, base + "/" + name})
+		}
+	}
+	return list
+}
+
+// openDefaults names each setting under which something is let through that
+// could be stopped, so that nobody finds out by surprise.
+func openDefaults(cfg *config.Config) []string {
+	var list []string
+	if cfg.Approvals.Mode == config.ModeOff {
+		list = append(list, "approvals.mode off: dangerous calls run unasked, only the hardline holds")
+	}
+	if cfg.UnknownTools == "allow" {
+		list = append(list, "unknown_tools allow: a tool whose name and arguments say nothing runs unasked")
+	}
+	if host, _, err := net.SplitHostPort(cfg.Listen); err == nil && !loopback(host) {
+		list = append(list, "listen "+cfg.Listen+": other machines can reach it")
+	}
+	return list
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// greet prints where callgate serves, how agents get there and how questions
+// are answered.
+func greet(ctx context.Context, p *people, cfg *config.Config, parts *parts, g greeting) error {
+	open, err := parts.desk.Approvals(ctx, gate.StatePending, 100)
+	if err != nil {
+		return err
+	}
+	if p.json {
+		return printJSONLine(p.out, struct {
+			Event   string   `json:"event"`
+			BaseURL string   `json:"base_url"`
+			Control string   `json:"control"`
+			Token   string   `json:"token,omitempty"`
+			Mode    string   `json:"mode"`
+			State   string   `json:"state"`
+			Traces  string   `json:"traces,omitempty"`
+			Open    []string `json:"open_defaults,omitempty"`
+			Pending int      `json:"pending"`
+		}{"serving", g.base, g.control, g.token, string(cfg.Approvals.Mode), cfg.State, g.traces, openDefaults(cfg), len(open)})
+	}
+	var b strings.Builder
+	s := p.style
+	fmt.Fprintf(&b, "%s serves agents at %s\n", s.bold("callgate"), s.bold(g.base))
+	fmt.Fprintf(&b, "  approvals   %s\n", modeLine(cfg.Approvals))
+	for _, o := range openDefaults(cfg) {
+		fmt.Fprintf(&b, "  %s        %s\n", s.yellow("open"), o)
+	}
+	if g.file != "" {
+		fmt.Fprintf(&b, "  settings    %s\n", g.file)
+	}
+	fmt.Fprintf(&b, "  state       %s\n", cfg.State)
+	if g.traces != "" {
+		fmt.Fprintf(&b, "  traces      %s\n", g.traces)
+	}
+	fmt.Fprintln(&b, "\npoint an agent at it:")
+	for _, at := range pointers(g.base, cfg) {
+		fmt.Fprintf(&b, "  %-20s %s\n", at.agent, at.how)
+	}
+	fmt.Fprintln(&b, "\nquestions are shown here; answer them from another terminal:")
+	if g.token != "" {
+		fmt.Fprintf(&b, "  export CALLGATE_CONTROL_TOKEN=%s\n", g.token)
+	}
+	at := ""
+	if g.control != defaultControl {
+		at = " --control " + g.control
+	}
+	fmt.Fprintf(&b, "  %s approvals list%s\n", programName(), at)
+	if len(open) > 0 {
+		fmt.Fprintf(&b, "\n%d questions from before are still open: see the list\n", len(open))
+	}
+	fmt.Fprintln(&b)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, err = io.WriteString(p.out, b.String())
+	return err
+}
+
+// modeLine says in a few words who decides.
+func modeLine(a config.Approvals) string {
+	person := fmt.Sprintf("a person, who has %s", a.HumanTimeout)
+	switch a.Mode {
+	case config.ModeCustom:
+		return fmt.Sprintf("custom: %s decides within %s, or escalates to %s", a.Hook, a.Timeout, person)
+	case config.ModeOff:
+		return "off"
+	}
+	return "manual: " + person
+}

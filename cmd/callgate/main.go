@@ -1,0 +1,249 @@
+// Command callgate stands between an AI agent and its model provider and asks
+// before dangerous tool calls run. This package holds the command line alone:
+// it reads the settings, builds the parts and joins them; nobody else does.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+)
+
+// The exit codes of every command. Those from 64 on are the ones of BSD's
+// sysexits.h, so that a supervisor can tell a bad configuration from a crash.
+const (
+	exitOK          = 0
+	exitFailed      = 1  // it was tried and did not work
+	exitAsk         = 2  // check: somebody would be asked
+	exitDeny        = 3  // check: the call would be denied
+	exitUsage       = 64 // the command line makes no sense
+	exitUnavailable = 69 // something that must be running is not reachable
+	exitPermission  = 77 // a token or a right is missing or wrong
+	exitConfig      = 78 // the configuration is wrong
+	exitInterrupted = 130
+)
+
+// env is the world of one run of the command: what main takes from the process
+// and tests hand in.
+type env struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	// Environ is the environment as KEY=VALUE, and Getenv looks one up in it.
+	Environ []string
+	Getenv  func(string) string
+	// These say that the stream is a terminal.
+	StdinTTY, StdoutTTY, StderrTTY bool
+}
+
+// exitError ends the command with a code of its own.
+type exitError struct {
+	code int
+	// err is printed; nil when the command has said all there is to say.
+	err error
+	// hints are printed below the error, one a line: what can be done.
+	hints []string
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// The first signal asks the command to end; a second one ends it.
+	context.AfterFunc(ctx, stop)
+	code := run(ctx, processEnv(), os.Args[1:])
+	stop()
+	os.Exit(code)
+}
+
+// processEnv is the env of this process.
+func processEnv() *env {
+	isTTY := func(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+	return &env{
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Environ: os.Environ(), Getenv: os.Getenv,
+		StdinTTY: isTTY(os.Stdin), StdoutTTY: isTTY(os.Stdout), StderrTTY: isTTY(os.Stderr),
+	}
+}
+
+// run carries out one command line and returns its exit code.
+func run(ctx context.Context, e *env, args []string) int {
+	root := newRootCommand(e)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		printError(e, errors.New("interrupted"))
+		return exitInterrupted
+	}
+	code := exitFailed
+	var hints []string
+	if ee, ok := errors.AsType[*exitError](err); ok {
+		if ee.err == nil {
+			return ee.code
+		}
+		code, hints = ee.code, ee.hints
+	} else if strings.HasPrefix(err.Error(), "unknown command ") {
+		// cobra reports an unknown first word before any code of ours runs.
+		code, err, hints = exitUsage, unknownCommand(root, args), suggest(root, args)
+	}
+	printError(e, err, hints...)
+	return code
+}
+
+const rootLong = `callgate stands between an AI agent and its model provider. It reads the tool
+calls in the provider's answers, asks about the dangerous ones, and withholds
+what is denied. An agent uses it by its base URL alone.
+
+Exit codes: 0 done; 1 failed; 2 somebody would be asked, 3 denied (check);
+64 wrong usage; 69 not reachable; 77 token or right missing; 78 wrong
+configuration; 130 interrupted.`
+
+const rootExample = `  callgate demo
+  callgate serve
+  callgate check 'rm -rf ~/projects'
+  callgate approvals list`
+
+// newRootCommand is the table of commands.
+func newRootCommand(e *env) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "callgate",
+		Short:         "Ask before an AI agent's dangerous tool calls run",
+		Long:          rootLong,
+		Example:       rootExample,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		// There is one of our own, which refuses shells it does not know.
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	root.SetIn(e.Stdin)
+	root.SetOut(e.Stdout)
+	root.SetErr(e.Stderr)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return &exitError{code: exitUsage, err: err, hints: flagHints(cmd, err)}
+	})
+	root.AddCommand(
+		newServeCommand(e),
+		newDemoCommand(e),
+		newCheckCommand(e),
+		newApprovalsCommand(e),
+		newAuditCommand(e),
+		newConfigCommand(e),
+		newCompletionCommand(e),
+		newVersionCommand(e),
+	)
+	strictHelp(root)
+	usageArgs(root)
+	return root
+}
+
+// strictHelp makes help for what is no command wrong usage; cobra prints its
+// general help for that and is content.
+func strictHelp(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	for _, help := range root.Commands() {
+		if help.Name() != "help" {
+			continue
+		}
+		help.Example, help.Args = "  callgate help check", cobra.ArbitraryArgs
+		help.Run, help.RunE = nil, func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return &exitError{code: exitUsage, err: unknownCommand(cmd, rest), hints: suggest(cmd, rest)}
+			}
+			return cmd.Help()
+		}
+	}
+}
+
+// group makes a command that only holds others: alone it prints its help, and
+// a word that is none of its commands is wrong usage.
+func group(cmd *cobra.Command, children ...*cobra.Command) *cobra.Command {
+	cmd.AddCommand(children...)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return &exitError{code: exitUsage, err: unknownCommand(cmd, args), hints: suggest(cmd, args)}
+		}
+		return cmd.Help()
+	}
+	return cmd
+}
+
+// usageArgs gives a wrong number of arguments the exit code of wrong usage, in
+// every command below cmd.
+func usageArgs(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			err := check(cmd, args)
+			if err == nil {
+				return nil
+			}
+			return &exitError{code: exitUsage, err: err, hints: []string{helpHint(cmd)}}
+		}
+	}
+	for _, c := range cmd.Commands() {
+		usageArgs(c)
+	}
+}
+
+// unknownCommand names the first word of args that is no command of cmd.
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	word := firstWord(args)
+	return fmt.Errorf("unknown command %q for %q", word, cmd.CommandPath())
+}
+
+func firstWord(args []string) string {
+	for _, a := range args {
+		if !strings.HasPrefix(a, "-") {
+			return a
+		}
+	}
+	return ""
+}
+
+func suggest(cmd *cobra.Command, args []string) []string {
+	cmd.SuggestionsMinimumDistance = 2
+	var hints []string
+	for _, s := range cmd.SuggestionsFor(firstWord(args)) {
+		hints = append(hints, fmt.Sprintf("did you mean %q?", cmd.CommandPath()+" "+s))
+	}
+	return append(hints, helpHint(cmd))
+}
+
+func helpHint(cmd *cobra.Command) string {
+	return fmt.Sprintf("see %q", cmd.CommandPath()+" --help")
+}
+
+// flagHints suggests the flag that an unknown one was meant to be.
+func flagHints(cmd *cobra.Command, err error) []string {
+	var hints []string
+	if name, ok := strings.CutPrefix(err.Error(), "unknown flag: --"); ok {
+		best, dist := "", 3
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if d := editDistance(name, f.Name); d < dist {
+				best, dist = f.Name, d
+			}
+		})
+		if best != "" {
+			hints = append(hints, fmt.Sprintf("did you mean --%s?", best))
+		}
+	}
+	return append(hints, helpHint(cmd))
+}

@@ -1,0 +1,331 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"callgate/config"
+	"callgate/gate"
+	"callgate/gate/console"
+)
+
+// How an ending serve treats what is under way.
+const (
+	// drainTime is how long answers may still run on by themselves.
+	drainTime = 3 * time.Second
+	// leaveTime is how long they may take once every wait was ended.
+	leaveTime = 5 * time.Second
+)
+
+const serveLong = `Runs the gate: agents speak to --listen instead of their provider, people answer
+questions over --control.
+
+Requests go to /NAME/... of a named upstream; openai and anthropic are built in,
+--upstream adds others or replaces these. The well-known paths of the two also
+work bare, so that one address serves every SDK.
+
+The control token is CALLGATE_CONTROL_TOKEN; without one serve makes a token and
+shows it once. Ends on SIGINT and SIGTERM; a second signal ends it at once.
+
+Exit codes: 0 ended by a signal; 1 failed; 64 wrong usage; 78 wrong
+configuration.`
+
+type serveOptions struct {
+	config, addrFile, listen, control, state string
+	upstreams                                []string
+	json                                     bool
+}
+
+// newServeCommand makes the serve command.
+func newServeCommand(e *env) *cobra.Command {
+	var o serveOptions
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the gate between agents and their providers",
+		Long:  serveLong,
+		Example: `  callgate serve
+  callgate serve --listen 127.0.0.1:0 --addr-file /run/user/1000/callgate.addr
+  callgate serve --upstream vllm=http://127.0.0.1:8000
+  ANTHROPIC_BASE_URL=http://127.0.0.1:4141 claude`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, src, err := loadConfig(e, o.config, o.flags(cmd)...)
+			if err != nil {
+				return err
+			}
+			return serve(cmd.Context(), e, cfg, src, o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.config, "config", "", "configuration `file`")
+	f.StringVar(&o.listen, "listen", "", "`address` for agents, HOST:PORT (default 127.0.0.1:4141)")
+	f.StringVar(&o.control, "control", "", "`address` for people's answers, HOST:PORT (default 127.0.0.1:4142)")
+	f.StringVar(&o.addrFile, "addr-file", "", "write the agents' base URL to `file` once it serves")
+	f.StringVar(&o.state, "state", "", "`directory` for approvals, audit log and keys")
+	f.StringArrayVar(&o.upstreams, "upstream", nil, "add or replace an upstream, `NAME=URL`; may be repeated")
+	f.BoolVar(&o.json, "json", false, "print questions and decisions as JSON, one a line")
+	return cmd
+}
+
+// flags gives the settings that stand on the command line.
+func (o *serveOptions) flags(cmd *cobra.Command) []config.Flag {
+	var list []config.Flag
+	for _, f := range []struct{ name, key, value string }{
+		{"listen", "listen", o.listen},
+		{"control", "control.listen", o.control},
+		{"state", "state", o.state},
+	} {
+		if cmd.Flags().Changed(f.name) {
+			list = append(list, config.Flag{Name: "--" + f.name, Key: f.key, Value: f.value})
+		}
+	}
+	for _, u := range o.upstreams {
+		list = append(list, config.Flag{Name: "--upstream", Key: "upstreams", Value: u})
+	}
+	return list
+}
+
+// listener is one of serve's two, with the server that runs on it.
+type listener struct {
+	net.Listener
+	srv *http.Server
+}
+
+// listen opens an address; name is the flag that sets it.
+func listen(name, addr string) (*listener, error) {
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, &exitError{code: exitFailed, err: fmt.Errorf("%s: %w", name, err), hints: []string{
+			"is another callgate running? choose another address, or " + name + " 127.0.0.1:0 for any free port",
+		}}
+	}
+	return &listener{Listener: ln}, nil
+}
+
+// run serves until the server is shut down and reports how that ended.
+func (l *listener) run(ended chan<- error) {
+	err := l.srv.Serve(l.Listener)
+	if errors.Is(err, http.ErrServerClosed) {
+		err = nil
+	}
+	ended <- err
+}
+
+// serve runs the gate until ctx ends.
+func serve(ctx context.Context, e *env, cfg *config.Config, src config.Sources, o serveOptions) (err error) {
+	log := newLogger(e, cfg.Log)
+	trace, err := startTracing(ctx, e.Getenv)
+	if err != nil {
+		return failf(exitConfig, "%w", err)
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
+		defer cancel()
+		if terr := trace.close(ctx); terr != nil {
+			log.Warn("traces were lost", "reason", terr.Error())
+		}
+	}()
+	data, err := listen("--listen", cfg.Listen)
+	if err != nil {
+		return err
+	}
+	defer data.Close()
+	control, err := listen("--control", cfg.Control.Listen)
+	if err != nil {
+		return err
+	}
+	defer control.Close()
+
+	token, hash, err := controlToken(cfg.Control)
+	if err != nil {
+		return err
+	}
+	ppl := &people{out: e.Stdout, style: newStyle(e, e.StdoutTTY), json: o.json,
+		command: answerCommand(e, control.Addr().String(), token)}
+	parts, err := assemble(ctx, cfg, surroundings{
+		notify: ppl.ask, decided: toldOf(cfg.Approvals, ppl.decided),
+		own:       addresses(data, control),
+		tokenHash: hash, hosts: []string{cfg.Control.Listen, control.Addr().String()},
+		configFile: src.File, tracer: trace.tracer, log: log,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, parts.Close()) }()
+
+	data.srv = dataServer(parts.data, log)
+	control.srv = console.Server(parts.control)
+	control.srv.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
+	ended := make(chan error, 2)
+	go data.run(ended)
+	go control.run(ended)
+	running := 2
+
+	base := "http://" + data.Addr().String()
+	if o.addrFile != "" {
+		if err = writeAddrFile(o.addrFile, base); err == nil {
+			defer os.Remove(o.addrFile)
+		}
+	}
+	if err == nil {
+		err = greet(ctx, ppl, cfg, parts, greeting{
+			base: base, control: control.Addr().String(), token: token, traces: trace.to, file: src.File,
+		})
+	}
+	if err == nil {
+		select {
+		case <-ctx.Done():
+			log.Info("ending; calls that wait are denied, their questions stay open")
+		case err = <-ended:
+			running--
+		}
+	}
+	shutdown(context.WithoutCancel(ctx), parts.gate, data.srv, control.srv)
+	for ; running > 0; running-- {
+		err = errors.Join(err, <-ended)
+	}
+	return err
+}
+
+// shutdown lets answers run on for a moment, then ends every wait, then cuts
+// what is left.
+func shutdown(ctx context.Context, g *gate.Gate, servers ...*http.Server) {
+	within := func(d time.Duration) bool {
+		ctx, cancel := context.WithTimeout(ctx, d)
+		defer cancel()
+		done := true
+		for _, s := range servers {
+			done = s.Shutdown(ctx) == nil && done
+		}
+		return done
+	}
+	if within(drainTime) {
+		return
+	}
+	g.Close()
+	if within(leaveTime) {
+		return
+	}
+	for _, s := range servers {
+		_ = s.Close() // its listener was closed by Shutdown
+	}
+}
+
+// dataServer serves agents. It has no write timeout: an answer lasts as long
+// as a person thinks, and the proxy sets deadlines of its own.
+func dataServer(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 20 * time.Second,
+		IdleTimeout:       3 * time.Minute,
+		MaxHeaderBytes:    128 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
+
+// addresses are those of the listeners, which the proxy never dials.
+func addresses(list ...*listener) []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, l := range list {
+		if a, ok := l.Addr().(*net.TCPAddr); ok {
+			out = append(out, a.AddrPort())
+		}
+	}
+	return out
+}
+
+// controlToken gives the hash of the token that the settings name. Where they
+// name none it makes one and returns it too.
+func controlToken(c config.Control) (made string, hash [sha256.Size]byte, err error) {
+	switch {
+	case c.TokenSHA256 != "":
+		b, err := hex.DecodeString(c.TokenSHA256)
+		if err != nil || len(b) != len(hash) {
+			return "", hash, failf(exitConfig, "control.token_sha256: %d hex digits are wanted; printf %%s TOKEN | sha256sum makes them", 2*len(hash))
+		}
+		copy(hash[:], b)
+		return "", hash, nil
+	case c.Token != "":
+		return "", sha256.Sum256([]byte(c.Token)), nil
+	}
+	made = "cg_" + rand.Text()
+	return made, sha256.Sum256([]byte(made)), nil
+}
+
+// answerCommand gives the command line that answers a question here. Only on
+// a terminal does it hold the token: what goes elsewhere may be a log that the
+// agent can read.
+func answerCommand(e *env, control, token string) func(what, id string) string {
+	before, behind := programName(), ""
+	if token != "" && e.StdoutTTY {
+		before = "CALLGATE_CONTROL_TOKEN=" + token + " " + before
+	}
+	if control != defaultControl {
+		behind = " --control " + control
+	}
+	return func(what, id string) string { return before + " approvals " + what + " " + id + behind }
+}
+
+// programName is how a person calls this program from the same directory.
+func programName() string {
+	called := os.Args[0]
+	exe, err := os.Executable()
+	switch {
+	case err == nil && strings.Contains(filepath.ToSlash(exe), "/go-build"):
+		return "go run ./cmd/callgate"
+	case !strings.ContainsRune(called, filepath.Separator):
+		return called // found on the PATH
+	case strings.ContainsAny(called, " '\"$\\"):
+		return "callgate"
+	}
+	return called
+}
+
+// writeAddrFile puts the base URL into a file in one step, so that whoever
+// waits for the file never reads half of it.
+func writeAddrFile(path, base string) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".callgate-addr-*")
+	if err != nil {
+		return failf(exitFailed, "--addr-file: %w", err)
+	}
+	_, err = tmp.WriteString(base + "\n")
+	err = errors.Join(err, tmp.Chmod(0o644), tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		if rerr := os.Remove(tmp.Name()); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+			err = errors.Join(err, rerr)
+		}
+		return failf(exitFailed, "--addr-file: %w", err)
+	}
+	return nil
+}
+
+// newLogger makes the log on standard error.
+func newLogger(e *env, l config.Log) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
+		level = slog.LevelInfo // the settings were validated
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	if l.Format == "json" {
+		return slog.New(slog.NewJSONHandler(e.Stderr, opts))
+	}
+	return slog.New(slog.NewTextHandler(e.Stderr, opts))
+}
