@@ -101,7 +101,7 @@ type State uint8
 // The states of a turn.
 const (
 	More    State = iota // feed more, or end the round
-	Waiting              // output is blocked behind calls without a ruling; feeding goes on
+	Waiting              // output is blocked behind a call without a ruling, or one that is still coming; feeding goes on
 	Done                 // everything was given out; nothing more may be fed
 )
 

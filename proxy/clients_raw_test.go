@@ -313,6 +313,50 @@ func TestWordsFlowAtOnce(t *testing.T) {
 	}
 }
 
+// While the arguments of a call come, nothing of it may be shown, and the
+// client must not take the silence for a dead connection.
+func TestSignsOfLifeComeWhileTheArgumentsOfACallArrive(t *testing.T) {
+	for _, f := range forms {
+		if !f.stream {
+			continue
+		}
+		t.Run(f.name, func(t *testing.T) {
+			var c *rawConn
+			ready := make(chan struct{})
+			first, seen := 3, 0 // the event by which the call has begun
+			if f.path == "/v1/messages" {
+				first = 7
+			}
+			args := strings.Repeat("a long file ", 20)
+			g := newRig(t, setup{keepAlive: time.Nanosecond, script: providertest.Script{{
+				Say: []providertest.Item{providertest.Text("writing"), toolCall("call_x", "bash", args)},
+				// Within the call each event waits until the client has seen
+				// something since the one before.
+				Before: func(ctx context.Context, i int) {
+					<-ready
+					if i > first && i <= first+3 {
+						seen = c.got.beyond(ctx, seen)
+					} else {
+						seen = len(c.got.bytes())
+					}
+				},
+			}}})
+			c = dialRaw(t, g.base, f)
+			close(ready)
+			ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+			defer stop()
+			select {
+			case <-c.done:
+			case <-ctx.Done():
+				t.Fatalf("no sign of life comes; the socket has %s", c.got.bytes())
+			}
+			if status, body, whole := c.whole(); status != 200 || !whole || !f.ends(body) || !bytes.Contains(body, []byte("call_x")) {
+				t.Errorf("status %d, whole %v: %s", status, whole, body)
+			}
+		})
+	}
+}
+
 // An agent that gives up while a person thinks and asks again gets the yes
 // that came in between, and nobody is asked twice.
 func TestARetryFindsTheAnswer(t *testing.T) {

@@ -89,6 +89,9 @@ type setup struct {
 	detector   gate.Detector // nil stands for markers
 	actions    func(toolcall.Call, []toolcall.Tool) []toolcall.Action
 	principal  []byte // key that tells tenants apart; nil stands for a new one
+	// keepAlive is the interval of signs of life; 0 stands for a short one
+	// where a person is asked and for callgate's own elsewhere.
+	keepAlive time.Duration
 }
 
 // rig is callgate between a client and a scripted provider.
@@ -120,6 +123,9 @@ func newRig(t *testing.T, s setup) *rig {
 	if s.actions == nil {
 		s.actions = asCommands
 	}
+	if s.keepAlive == 0 && s.person != nil {
+		s.keepAlive = 5 * time.Millisecond
+	}
 	decider, err := gate.New(gate.Config{
 		Mode: s.mode, Detector: s.detector, Person: s.person, Hook: s.hook, Audit: g.audit, UnknownTools: gate.Allow,
 	})
@@ -135,7 +141,7 @@ func newRig(t *testing.T, s setup) *rig {
 		Actions:   s.actions,
 		Gate:      decider,
 		Transport: transport,
-		KeepAlive: 5 * time.Millisecond,
+		KeepAlive: s.keepAlive,
 		Audit:     g.audit,
 	}
 	if s.principal != nil {
@@ -178,6 +184,16 @@ func (g *growing) bytes() []byte {
 // grow waits until something was added the given number of times, and gives
 // what there is then. It gives what there is when the test ends first.
 func (g *growing) grow(ctx context.Context, times int) []byte {
+	n := len(g.bytes())
+	for range times {
+		n = g.beyond(ctx, n)
+	}
+	return g.bytes()
+}
+
+// beyond waits until there are more than n bytes, and gives how many there
+// are. It gives what there is when the test ends first.
+func (g *growing) beyond(ctx context.Context, n int) int {
 	stop := context.AfterFunc(ctx, func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -186,12 +202,10 @@ func (g *growing) grow(ctx context.Context, times int) []byte {
 	defer stop()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for range times {
-		for n := g.buf.Len(); ctx.Err() == nil && g.buf.Len() == n; {
-			g.grown.Wait()
-		}
+	for ctx.Err() == nil && g.buf.Len() <= n {
+		g.grown.Wait()
 	}
-	return bytes.Clone(g.buf.Bytes())
+	return g.buf.Len()
 }
 
 // tap is a transport that keeps the bodies of answers as they are read.

@@ -87,8 +87,9 @@ func (x *exchange) arm() {
 		x.deadline = time.Time{} // disarm took it away
 	}
 	span := x.p.limits.WriteTimeout
-	if now := time.Now(); x.deadline.Sub(now) < span/2 {
-		x.deadline = now.Add(span)
+	x.spoke = time.Now()
+	if x.deadline.Sub(x.spoke) < span/2 {
+		x.deadline = x.spoke.Add(span)
 		x.rc.SetWriteDeadline(x.deadline) // not every writer can; the server's own limits hold then
 	}
 }

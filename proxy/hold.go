@@ -103,11 +103,7 @@ func (l *relay) hold(body io.Reader, cancel context.CancelFunc) error {
 	if err := l.write(true); err != nil {
 		return err
 	}
-	every := l.x.p.KeepAlive
-	if every <= 0 {
-		every = DefaultKeepAlive
-	}
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(l.x.p.keepAlive())
 	defer tick.Stop()
 	gone := l.x.r.Context().Done()
 	for len(l.open) > 0 || pieces != nil {
@@ -171,11 +167,19 @@ func (l *relay) fed(c piece) error {
 	return l.write(true)
 }
 
-// alive shows a sign of life while a call waits.
+// alive shows a sign of life while output waits behind a call: one that is not
+// decided, or one whose arguments still come.
 func (l *relay) alive() error {
-	if len(l.open) == 0 || l.state == inspect.Done {
+	if l.state != inspect.Waiting {
 		return nil
 	}
 	l.out = l.turn.KeepAlive(l.out)
 	return l.write(true)
+}
+
+// overdue reports whether the client has seen nothing for so long that it
+// needs a sign of life although the provider is sending: the arguments of a
+// long call are read for minutes and nothing of them may be shown.
+func (l *relay) overdue() bool {
+	return l.stream && l.state == inspect.Waiting && time.Since(l.x.spoke) >= l.x.p.keepAlive()
 }

@@ -160,6 +160,14 @@ type Proxy struct {
 	bodies, chunks, outs sync.Pool // *[]byte: request bodies, read buffers, bytes to be shown
 }
 
+// keepAlive is how often a held answer shows a sign of life.
+func (p *Proxy) keepAlive() time.Duration {
+	if p.KeepAlive > 0 {
+		return p.KeepAlive
+	}
+	return DefaultKeepAlive
+}
+
 // agent is the name of the profile that every client has.
 const agent = "default"
 
@@ -192,7 +200,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.write(w)
 		return
 	}
-	x := &exchange{p: p, w: w, rc: http.NewResponseController(w), r: r, rt: rt, began: time.Now()}
+	now := time.Now()
+	x := &exchange{p: p, w: w, rc: http.NewResponseController(w), r: r, rt: rt, began: now, spoke: now}
 	x.serve()
 }
 
@@ -230,6 +239,7 @@ type exchange struct {
 	r     *http.Request
 	rt    route
 	began time.Time
+	spoke time.Time // when the client last got something
 	span  *telemetry.Request
 
 	wrote    bool      // the header is out or about to be

@@ -219,6 +219,12 @@ func (l *relay) run(body io.Reader, cancel context.CancelFunc) error {
 			if werr := l.show(err == nil && n < len(*buf)); werr != nil {
 				return werr
 			}
+			if l.overdue() {
+				l.head(-1)
+				if werr := l.alive(); werr != nil {
+					return werr
+				}
+			}
 		}
 		if err != nil {
 			free()

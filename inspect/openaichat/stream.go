@@ -549,6 +549,16 @@ func (s *stream) close() bool {
 	return any
 }
 
+// step closes a drive of the stream: it waits too while a call is still coming
+// and what stands behind its first piece is kept.
+func (s *stream) step() inspect.Step {
+	st := s.turn.step()
+	if st.State == inspect.More && len(s.queue) > 0 {
+		st.State = inspect.Waiting
+	}
+	return st
+}
+
 // KeepAlive appends an empty delta of an open lane: the one thing that every
 // client of this dialect was seen to count as life.
 func (s *stream) KeepAlive(dst []byte) []byte {

@@ -105,7 +105,7 @@ func TestTextFlowsBeforeACallAndWaitsBehindIt(t *testing.T) {
 	if step := feed(t, turn, first); string(step.Out) != first {
 		t.Fatalf("got %q", step.Out)
 	}
-	if step := feed(t, turn, chunk(0, callDelta(0, "c", "f", "{}"), "null")); len(step.Out) > 0 || len(step.Calls) > 0 || step.State != inspect.More {
+	if step := feed(t, turn, chunk(0, callDelta(0, "c", "f", "{}"), "null")); len(step.Out) > 0 || len(step.Calls) > 0 || step.State != inspect.Waiting {
 		t.Fatalf("got %+v", step)
 	}
 	if step := feed(t, turn, chunk(1, `{"content":"behind"}`, "null")); len(step.Out) > 0 {
