@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"runtime/pprof" // TEMP
 	"strings"
 	"sync"
 	"syscall"
@@ -42,7 +44,10 @@ func workloads() map[string]workload {
 		strings.Repeat("words of an answer ", 50) + `","tool_calls":[{"id":"call_1","type":"function","function":{"name":"bash","arguments":"` + args +
 		`"}}]},"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":10,"completion_tokens":20,"total_tokens":30}}`
 	chunk := func(delta, finish string) string {
-		return `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"m","choices":[{"index":0,"delta":` + delta + `,"finish_reason":` + finish + "}]}\n\n"
+		// As long as those of OpenAI: the same members, ids of the same length.
+		return `data: {"id":"chatcmpl-BxYq0pTn5Rk3sVw8JmLd2HfGz7CeA","object":"chat.completion.chunk","created":1700000000,"model":"gpt-4o-2024-08-06",` +
+			`"service_tier":"default","system_fingerprint":"fp_07871e2ad8","choices":[{"index":0,"delta":` + delta + `,"logprobs":null,"finish_reason":` + finish +
+			`}],"usage":null,"obfuscation":"q8Zk2"}` + "\n\n"
 	}
 	w3 := []string{chunk(`{"role":"assistant","content":""}`, "null")}
 	for i := range 200 {
@@ -129,15 +134,7 @@ func part(kind, provider string) error {
 		}
 		h = mux
 	case "relay":
-		relay := &httputil.ReverseProxy{
-			Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(base) },
-			FlushInterval: -1,
-			Transport:     &http.Transport{MaxIdleConnsPerHost: 256, DisableCompression: true},
-		}
-		h = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			http.NewResponseController(w).EnableFullDuplex() // else it breaks some streams off
-			relay.ServeHTTP(w, r)
-		})
+		h = plainRelay(base)
 	case "callgate":
 		if h, err = benchProxy(base); err != nil {
 			return err
@@ -146,6 +143,11 @@ func part(kind, provider string) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
+	}
+	if f := os.Getenv("CG_PROF"); f != "" && kind != "provider" { // TEMP
+		out, _ := os.Create(f + "." + kind)
+		pprof.StartCPUProfile(out)
+		defer pprof.StopCPUProfile()
 	}
 	fmt.Println(l.Addr())
 	go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -157,6 +159,25 @@ func part(kind, provider string) error {
 	}))
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
+}
+
+// plainRelay is what callgate is measured against: httputil.ReverseProxy with
+// callgate's own transport, that reads the request before it sends it. One that
+// streams it breaks answers off whose provider is quick.
+func plainRelay(base *url.URL) http.Handler {
+	relay := &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(base) },
+		FlushInterval: -1,
+		Transport:     egress.New(egress.Options{AllowPrivate: func(string) bool { return true }}),
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body := make([]byte, r.ContentLength)
+		if _, err := io.ReadFull(r.Body, body); err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		relay.ServeHTTP(w, r)
+	})
 }
 
 func cpu() time.Duration {
