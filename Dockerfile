@@ -11,12 +11,13 @@ COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 RUN CGO_ENABLED=0 go build -trimpath -ldflags="-s -w" -o /out/callgate ./cmd/callgate \
- && mkdir -p /out/state
+ && mkdir -p /out/state /out/tmp
 
 FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build /out/callgate /callgate
 COPY --from=build --chown=65532:65532 --chmod=700 /out/state /var/lib/callgate
+COPY --from=build --chown=65532:65532 --chmod=700 /out/tmp /tmp
 USER 65532:65532
 ENV CALLGATE_STATE=/var/lib/callgate \
     CALLGATE_LISTEN=0.0.0.0:4141
