@@ -224,7 +224,7 @@ func (l *loader) misspelt() {
 			continue
 		}
 		for _, v := range vars {
-			if editDistance(name, v) <= 2 {
+			if EditDistance(name, v) <= 2 {
 				l.faults = append(l.faults, Fault{Place: name, Reason: "is not a variable of callgate", Remedy: "did you mean " + v + "?"})
 				break
 			}

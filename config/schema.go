@@ -116,15 +116,16 @@ func getText(v reflect.Value) string {
 func nearest(w string, words []string) string {
 	best, dist := "", len(w)/3+2
 	for _, c := range words {
-		if d := editDistance(strings.ToLower(w), c); d < dist {
+		if d := EditDistance(strings.ToLower(w), c); d < dist {
 			best, dist = c, d
 		}
 	}
 	return best
 }
 
-// editDistance is the number of bytes to add, drop or change to make b of a.
-func editDistance(a, b string) int {
+// EditDistance is the number of bytes to add, drop or change to make b of a: how
+// far a misspelt key, variable or flag is from the one that was meant.
+func EditDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

@@ -16,6 +16,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
+
+	"callgate/config"
 )
 
 // The exit codes of every command. Those from 64 on are the ones of BSD's
@@ -237,7 +239,7 @@ func flagHints(cmd *cobra.Command, err error) []string {
 	if name, ok := strings.CutPrefix(err.Error(), "unknown flag: --"); ok {
 		best, dist := "", 3
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			if d := editDistance(name, f.Name); d < dist {
+			if d := config.EditDistance(strings.ToLower(name), f.Name); d < dist {
 				best, dist = f.Name, d
 			}
 		})

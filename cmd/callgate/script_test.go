@@ -177,14 +177,3 @@ func TestALineThatIsTooLongIsDeniedAndTheNextIsRead(t *testing.T) {
 		t.Errorf("output is %q", lines)
 	}
 }
-
-func TestEditDistance(t *testing.T) {
-	for _, tc := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"a", "", 1}, {"json", "jsn", 1}, {"JSON", "json", 0}, {"kitten", "sitting", 3}} {
-		if got := editDistance(tc.a, tc.b); got != tc.want {
-			t.Errorf("editDistance(%q, %q) = %d, want %d", tc.a, tc.b, got, tc.want)
-		}
-	}
-}
