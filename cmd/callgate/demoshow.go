@@ -69,21 +69,21 @@ func (d *demo) line(ev event) string {
 
 // ruling is a step of callgate's in words.
 func (d *demo) ruling(ev event) string {
-	var why strings.Builder
-	why.WriteString(redact.Visible(ev.Text))
+	text := ev.Verdict
+	if ev.Verdict != "ask" {
+		text += ", by " + ev.By
+	}
+	switch {
+	case ev.Text != "":
+		text += ": " + redact.Visible(ev.Text)
+	case ev.Verdict == "allow":
+		text += ": nothing dangerous was found"
+	}
 	if ev.Rule != "" {
-		why.WriteString(" (" + ev.Rule + ")")
+		text += " (" + ev.Rule + ")"
 	}
-	switch ev.Verdict {
-	case "ask":
-		return d.style.verdict("ask") + ": " + why.String()
-	case "allow":
-		if why.Len() == 0 {
-			why.WriteString("nothing dangerous was found")
-		}
-		return d.style.verdict("allow") + ", by " + ev.By + ": " + why.String()
-	}
-	return d.style.verdict("deny") + ", by " + ev.By + ": " + why.String()
+	text = strings.Join(wrap(text, textWidth), "\n")
+	return d.style.verdict(ev.Verdict) + strings.TrimPrefix(text, ev.Verdict)
 }
 
 // quote shows what the agent got, line by line. The line for machines holds an
@@ -94,15 +94,16 @@ func (d *demo) quote(text string) string {
 		if strings.HasPrefix(line, "callgate: outcome=") {
 			continue
 		}
-		for _, part := range wrap(redact.Visible(line), quoteWidth) {
+		for _, part := range wrap(redact.Visible(line), textWidth) {
 			out = append(out, d.style.dim("| ")+part)
 		}
 	}
 	return strings.Join(out, "\n")
 }
 
-// quoteWidth is how wide quoted text may be, in bytes.
-const quoteWidth = 76
+// textWidth is how wide text may be behind its indentation, in bytes, so that
+// it fits a terminal of 80 columns.
+const textWidth = 64
 
 // wrap breaks a line between words; a word that is too long stays whole.
 func wrap(line string, width int) []string {
