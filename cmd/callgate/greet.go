@@ -35,8 +35,8 @@ func pointers(base string, cfg *config.Config) []pointer {
 	if cfg.DefaultUpstreams.OpenAIChat != "" {
 		list = append(list,
 			pointer{"OpenAI SDKs, qwen", "OPENAI_BASE_URL=" + base + "/v1"},
-			pointer{"Copilot CLI", "COPILOT_PROVIDER_BASE_URL=" + base + "/v1 copilot"},
-			pointer{"opencode, pi, cline", "base URL " + base + "/v1 in their provider settings"})
+			pointer{"Copilot CLI", "COPILOT_PROVIDER_BASE_URL=" + base + "/v1"},
+			pointer{"opencode, pi, cline", base + "/v1 as base URL"})
 	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Upstreams)) {
 		if name != cfg.DefaultUpstreams.Anthropic && name != cfg.DefaultUpstreams.OpenAIChat {
@@ -51,10 +51,10 @@ func pointers(base string, cfg *config.Config) []pointer {
 func openDefaults(cfg *config.Config) []string {
 	var list []string
 	if cfg.Approvals.Mode == config.ModeOff {
-		list = append(list, "approvals.mode off: dangerous calls run unasked, only the hardline holds")
+		list = append(list, "approvals.mode off: dangerous calls run, only the hardline holds")
 	}
 	if cfg.UnknownTools == "allow" {
-		list = append(list, "unknown_tools allow: a tool whose name and arguments say nothing runs unasked")
+		list = append(list, "unknown_tools allow: tools that nothing is known of run unasked")
 	}
 	if host, _, err := net.SplitHostPort(cfg.Listen); err == nil && !loopback(host) {
 		list = append(list, "listen "+cfg.Listen+": other machines can reach it")
