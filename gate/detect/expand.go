@@ -74,12 +74,15 @@ type builder struct {
 
 // expand gives the fields that a word becomes. Every part is evaluated once,
 // whatever number of fields it gives.
-func (s *shell) expand(w *syntax.Word, index int) []field {
+func (s *shell) expand(w *syntax.Word, index int) []field { return s.appendFields(nil, w, index) }
+
+// appendFields is expand that adds to a list.
+func (s *shell) appendFields(to []field, w *syntax.Word, index int) []field {
 	s.r.step(1)
 	at := s.span(w)
 	if len(w.Parts) == 1 {
 		if l, ok := w.Parts[0].(*syntax.Lit); ok && !strings.ContainsAny(l.Value, "\\{~*?[") {
-			return []field{{text: l.Value, kept: true, word: index, at: at}}
+			return append(to, field{text: l.Value, kept: true, word: index, at: at})
 		}
 	}
 	if n := braces(w); n > MaxBraces {
@@ -92,16 +95,14 @@ func (s *shell) expand(w *syntax.Word, index int) []field {
 	}
 	b := &builder{cur: []field{{}}}
 	s.parts(b, w.Parts, true)
-	out := append(b.done, b.cur...)
-	kept := out[:0]
-	for _, f := range out {
+	for _, f := range append(b.done, b.cur...) {
 		if f.text == "" && !f.kept {
 			continue
 		}
 		f.word, f.at = index, at
-		kept = append(kept, f)
+		to = append(to, f)
 	}
-	return kept
+	return to
 }
 
 // braces counts the braces that a word may expand.

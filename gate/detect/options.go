@@ -1,6 +1,9 @@
 package detect
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // flag is one option as it was given.
 type flag struct {
@@ -53,6 +56,9 @@ func parseOptions(args []field, values, long string, stop bool) options {
 				o.operands = append(o.operands, args[i:]...)
 				return o
 			}
+			if o.operands == nil {
+				o.operands = make([]field, 0, len(args)-i)
+			}
 			o.operands = append(o.operands, a)
 		}
 	}
@@ -63,6 +69,7 @@ func parseOptions(args []field, values, long string, stop bool) options {
 // word it used.
 func (o *options) bundle(args []field, i int, values string) int {
 	a := args[i]
+	o.flags = slices.Grow(o.flags, len(a.text)-1)
 	for j := 1; j < len(a.text); j++ {
 		f := flag{name: a.text[j : j+1]}
 		if strings.IndexByte(values, a.text[j]) >= 0 {

@@ -155,6 +155,27 @@ func (p *places) clean(s, dir string) string {
 	return s
 }
 
+// starts are the bytes that stand behind the slashes of a path, as bits. Most of
+// the parts that a path is searched for cannot be in it by these alone.
+type starts [4]uint64
+
+func startsOf(q string) (st starts) {
+	for i := 1; i < len(q); i++ {
+		if q[i-1] == '/' {
+			st[q[i]>>6] |= 1 << (q[i] & 63)
+		}
+	}
+	return st
+}
+
+// may says whether a path can hold a part that begins with a slash.
+func (st *starts) may(part string) bool { return st[part[1]>>6]&(1<<(part[1]&63)) != 0 }
+
+// under says whether q lies below dir.
+func under(q, dir string) bool {
+	return len(q) > len(dir) && q[len(dir)] == '/' && q[:len(dir)] == dir
+}
+
 func firstPart(s string) string {
 	f, _, _ := strings.Cut(s, "/")
 	return f
@@ -221,18 +242,18 @@ func (p *places) kindOf(q string) kind {
 		if q == p.work || strings.HasPrefix(p.work, q+"/") && q != path.Dir(p.home) && len(q) > len(p.home) {
 			return placeWorkTop
 		}
-		if strings.HasPrefix(q, p.work+"/") {
+		if under(q, p.work) {
 			return placeWork
 		}
 	}
-	if strings.HasPrefix(q, p.home+"/") {
+	if under(q, p.home) {
 		return placeHome // also where the home lies in a temporary directory
 	}
 	for _, t := range tempDirs {
 		if q == t {
 			return placeTempTop
 		}
-		if strings.HasPrefix(q, t+"/") {
+		if under(q, t) {
 			if strings.Trim(q[len(t)+1:], "*?") == "" {
 				return placeTempTop
 			}
@@ -299,8 +320,8 @@ func devKind(d string) kind {
 // inHome gives the part of q below a home directory.
 func (p *places) inHome(q string) (string, bool) {
 	for _, h := range [...]string{p.home, "/root"} {
-		if rest, ok := strings.CutPrefix(q, h+"/"); ok {
-			return rest, true
+		if under(q, h) {
+			return q[len(h)+1:], true
 		}
 	}
 	for _, h := range [...]string{"/home/", "/Users/"} {
@@ -317,7 +338,7 @@ func (p *places) inHome(q string) (string, bool) {
 
 func (p *places) isOwn(q string) bool {
 	for _, o := range p.ownPaths {
-		if q == o || strings.HasPrefix(q, o+"/") {
+		if q == o || under(q, o) {
 			return true
 		}
 	}
@@ -403,8 +424,9 @@ func isSecret(q string) (secret, history bool) {
 			return rest == "" || rest[0] == '/', false
 		}
 	}
+	starts := startsOf(q)
 	for _, s := range secretParts {
-		if strings.Contains(q, s) && (strings.HasSuffix(s, "/") || strings.HasPrefix(q[strings.Index(q, s)+len(s):]+"/", "/") || strings.Contains(s[1:], "cred")) {
+		if starts.may(s) && strings.Contains(q, s) && (strings.HasSuffix(s, "/") || strings.HasPrefix(q[strings.Index(q, s)+len(s):]+"/", "/") || strings.Contains(s[1:], "cred")) {
 			return true, false
 		}
 	}
@@ -438,8 +460,9 @@ func isPersistent(q, rel string, inHome bool) bool {
 	if inHome && homeStart[rel] || path.Base(q) == "authorized_keys" {
 		return true
 	}
+	starts := startsOf(q)
 	for _, s := range persistParts {
-		if strings.Contains(q, s) && !strings.HasSuffix(q, ".sample") {
+		if starts.may(s) && strings.Contains(q, s) && !strings.HasSuffix(q, ".sample") {
 			if strings.HasPrefix(s, "/etc") || strings.HasPrefix(s, "/var") || strings.HasPrefix(s, "/usr") || strings.HasPrefix(s, "/lib") {
 				if !strings.HasPrefix(q, s) {
 					continue

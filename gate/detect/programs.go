@@ -167,6 +167,9 @@ func (s *shell) shellArgument(c *cmd) {
 			s.r.report("escape.shell", a.at, a.text)
 			return
 		}
+		if len(s.r.files) == 0 {
+			continue
+		}
 		f := a
 		if _, v, ok := strings.Cut(a.text, "="); ok {
 			f.text = v

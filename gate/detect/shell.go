@@ -533,9 +533,9 @@ func (s *shell) callExpr(c *syntax.CallExpr, in stream) stream {
 	for _, a := range c.Assigns {
 		s.prefix(a)
 	}
-	var fields []field
+	fields := make([]field, 0, len(c.Args))
 	for i, w := range c.Args {
-		fields = append(fields, s.expand(w, i)...)
+		fields = s.appendFields(fields, w, i)
 	}
 	return s.exec(fields, in)
 }

@@ -300,7 +300,7 @@ func outThrough(s *shell, c *cmd) stream {
 // outLines models ls and its like: names in a directory.
 func outLines(s *shell, c *cmd) stream {
 	o := parseOptions(c.args, "", "", false)
-	var items []string
+	items := make([]string, 0, len(o.operands))
 	for _, f := range o.operands {
 		items = append(items, f.text)
 	}
