@@ -21,7 +21,11 @@ type Fault struct {
 // Error gives the fault in one line.
 func (f Fault) Error() string {
 	var b strings.Builder
-	for _, part := range []string{f.Place, f.Key} {
+	key := f.Key
+	if f.ofFlag() {
+		key = "" // --listen says it
+	}
+	for _, part := range []string{f.Place, key} {
 		if part != "" {
 			b.WriteString(part + ": ")
 		}
@@ -34,6 +38,13 @@ func (f Fault) Error() string {
 		b.WriteString("; " + f.Remedy)
 	}
 	return b.String()
+}
+
+// ofFlag says that the setting was set by the flag of its own name.
+func (f Fault) ofFlag() bool {
+	flag, ok := strings.CutPrefix(f.Place, "--")
+	last := f.Key[strings.LastIndexByte(f.Key, '.')+1:]
+	return ok && (last == flag || f.Key == flag+"s")
 }
 
 // Faults is everything that is wrong, in the order in which it was found.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"reflect"
@@ -20,16 +21,22 @@ type decoder struct {
 	file   string
 	src    Sources
 	c      *Config
+	broken *broken
 	faults Faults
 }
+
+// byteOrderMark begins a text of some editors and means nothing in UTF-8.
+var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // document reads the whole file.
 func (d *decoder) document(text []byte) {
 	if !utf8.Valid(text) {
+		d.broken.add("")
 		d.faults = append(d.faults, Fault{Place: d.file, Reason: "is not UTF-8 text", Remedy: "save it as UTF-8"})
 		return
 	}
-	f, err := parser.ParseBytes(text, 0)
+	// Keys that stand twice are found below, all of them.
+	f, err := parser.ParseBytes(bytes.TrimPrefix(text, byteOrderMark), 0, parser.AllowDuplicateMapKey())
 	if err != nil {
 		d.syntax(err)
 		return
@@ -39,9 +46,13 @@ func (d *decoder) document(text []byte) {
 		if doc.Body == nil {
 			continue
 		}
+		if _, ok := doc.Body.(*ast.DirectiveNode); ok {
+			d.fault(doc.Body, "", "", "is a directive, which the file cannot have", "leave the line out")
+			continue
+		}
 		if body != nil {
 			d.fault(doc.Body, "", "", "begins a second document", "keep one document in the file")
-			return
+			break
 		}
 		body = doc.Body
 	}
@@ -52,12 +63,10 @@ func (d *decoder) document(text []byte) {
 
 // syntax turns a parser's error into a fault.
 func (d *decoder) syntax(err error) {
+	d.broken.add("")
 	f := Fault{Place: d.file, Reason: err.Error()}
 	if ye, ok := errors.AsType[yaml.Error](err); ok {
 		f.Place, f.Reason = d.place(ye.GetToken()), ye.GetMessage()
-	}
-	if strings.Contains(f.Reason, "already defined") {
-		f.Remedy = "remove one of the two"
 	}
 	d.faults = append(d.faults, f)
 }
@@ -122,9 +131,15 @@ func (d *decoder) pairs(path string, n ast.Node) func(yield func(keyNode, ast.No
 		case *ast.NullNode:
 			return
 		default:
-			d.fault(n, path, "", "must be a mapping of settings", "write its settings below it, indented")
+			d.broken.add(path)
+			reason, remedy := "must be a mapping of settings", "write its settings below it, indented"
+			if special, what := specialNode(n); special != "" {
+				reason, remedy = "is "+special+", which the file cannot have", what
+			}
+			d.fault(n, path, "", reason, remedy)
 			return
 		}
+		seen := map[string]*token.Token{}
 		for _, kv := range values {
 			if kv.Key.IsMergeKey() {
 				d.fault(kv.Key, path, "", "uses a merge key", "write the settings out")
@@ -133,10 +148,20 @@ func (d *decoder) pairs(path string, n ast.Node) func(yield func(keyNode, ast.No
 			switch kv.Key.(type) {
 			case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.NullNode:
 			default:
-				d.fault(kv.Key, path, "", "has a key that is not plain text", "write the key as plain text")
+				remedy := "write the key as plain text"
+				if _, what := specialNode(kv.Key); what != "" {
+					remedy = what
+				}
+				d.fault(kv.Key, path, "", "has a key that is not plain text", remedy)
 				continue
 			}
-			if !yield(keyNode{kv.Key.GetToken().Value, kv.Key}, kv.Value) {
+			name := kv.Key.GetToken().Value
+			if at, twice := seen[name]; twice {
+				d.fault(kv.Key, join(path, name), "", fmt.Sprintf("stands here and in line %d", at.Position.Line), "remove one of the two")
+				continue
+			}
+			seen[name] = kv.Key.GetToken()
+			if !yield(keyNode{name, kv.Key}, kv.Value) {
 				return
 			}
 		}
@@ -147,7 +172,9 @@ func (d *decoder) pairs(path string, n ast.Node) func(yield func(keyNode, ast.No
 func (d *decoder) scalar(path string, n ast.Node, v reflect.Value) {
 	text, kind, ok := scalarText(n)
 	if !ok {
-		d.fault(n, path, "", "must be a single value, not "+nodeWord(n), "")
+		d.broken.add(path)
+		what, remedy := nodeWord(n)
+		d.fault(n, path, "", "must be a single value, not "+what, remedy)
 		return
 	}
 	shown := text
@@ -155,10 +182,12 @@ func (d *decoder) scalar(path string, n ast.Node, v reflect.Value) {
 		shown = ""
 	}
 	if reason, remedy := kindFault(v, kind); reason != "" {
+		d.broken.add(path)
 		d.fault(n, path, shown, reason, remedy)
 		return
 	}
 	if err := setText(v, text); err != nil {
+		d.broken.add(path)
 		d.fault(n, path, shown, err.Error(), "")
 		return
 	}
@@ -215,18 +244,32 @@ func scalarText(n ast.Node) (text, kind string, ok bool) {
 	return "", "", false
 }
 
-func nodeWord(n ast.Node) string {
+// nodeWord says what a node is that is no single value, and what to do.
+func nodeWord(n ast.Node) (what, remedy string) {
 	switch n.(type) {
 	case *ast.MappingNode, *ast.MappingValueNode:
-		return "a mapping"
+		return "a mapping", "write one value"
 	case *ast.SequenceNode:
-		return "a list"
-	case *ast.AliasNode, *ast.AnchorNode:
-		return "an alias or anchor"
-	case *ast.TagNode:
-		return "a tagged value"
+		return "a list", "write one value"
 	}
-	return "this"
+	if what, remedy = specialNode(n); what != "" {
+		return what, remedy
+	}
+	return "this", "write one value"
+}
+
+// specialNode names a node of those parts of YAML that the file cannot have,
+// and says what to do; "" when it is another.
+func specialNode(n ast.Node) (what, remedy string) {
+	switch s := n.(type) {
+	case *ast.AliasNode:
+		return "an alias", "write out what it stands for"
+	case *ast.AnchorNode:
+		return "an anchor", "leave out &" + s.Name.GetToken().Value
+	case *ast.TagNode:
+		return "a tagged value", "leave out " + s.Start.Value
+	}
+	return "", ""
 }
 
 // unknown reports a key that is no setting.
@@ -243,8 +286,10 @@ func (d *decoder) unknown(n ast.Node, path, name string, in reflect.Type) {
 	remedy := "the settings here are " + strings.Join(keys, ", ")
 	if near := nearest(name, keys); near != "" {
 		remedy = "did you mean " + near + "?"
+		d.broken.mean(join(path, near))
 	} else if other := elsewhere(name); other != "" {
 		remedy = "did you mean " + other + "?"
+		d.broken.mean(other)
 	}
 	d.fault(n, full, "", "is not a setting", remedy)
 }

@@ -28,8 +28,14 @@ type LoadOptions struct {
 	// Environ is the environment as KEY=VALUE. Nothing else is asked for a
 	// variable.
 	Environ []string
-	// Flags win over everything, later ones over earlier ones.
+	// Flags win over everything, later ones over earlier ones. An empty value
+	// is a fault: a flag that is there for nothing was meant to be something.
 	Flags []Flag
+	// Check says what else is wrong with the settings for whoever loads them,
+	// such as a hook that cannot be run; nil when nothing can be. It may be
+	// called with settings that are at fault elsewhere. Its faults need no
+	// place: they get that of their key.
+	Check func(*Config) Faults
 }
 
 // Source says where a setting comes from.
@@ -71,6 +77,17 @@ func (s Sources) Of(key string) Source {
 	}
 }
 
+// sets says that the setting was set, or that a section of that name stands in
+// the file.
+func (s Sources) sets(key string) bool {
+	for k, src := range s.byKey {
+		if k == key && src.Kind != "default" || strings.HasPrefix(k, key+".") && src.Kind == "file" {
+			return true
+		}
+	}
+	return false
+}
+
 // set records a source and forgets those of the parts of what was replaced.
 func (s Sources) set(key string, src Source) {
 	for k := range s.byKey {
@@ -84,23 +101,21 @@ func (s Sources) set(key string, src Source) {
 const systemFile = "/etc/callgate/callgate.yaml"
 
 // Load gives the settings in force: flags over environment over file over
-// defaults. What it returns without an error is valid. Faults come all at
-// once, as Faults, each with its place.
+// defaults. What it returns without an error is valid; only State may be empty,
+// where neither a setting nor the environment names a directory. Faults come
+// all at once, as Faults, each with its place; what only follows from another
+// fault is left out.
 func Load(o LoadOptions) (*Config, Sources, error) {
 	c := Default()
-	l := loader{c: &c, env: environ(o.Environ), src: Sources{byKey: map[string]Source{}}}
-	if err := l.file(o.Path); err != nil {
-		return nil, l.src, err
-	}
+	l := loader{c: &c, env: environ(o.Environ), src: Sources{byKey: map[string]Source{}}, broken: &broken{}}
+	l.file(o.Path)
 	l.environment()
 	for _, f := range o.Flags {
 		l.flag(f)
 	}
-	if err := l.faults.orNil(); err != nil {
-		return nil, l.src, err
-	}
+	l.broken.settle(l.src)
 	l.derive()
-	l.faults = append(l.faults, l.placed(c.faults())...)
+	l.faults = append(l.faults, l.placed(l.judge(o.Check))...)
 	if err := l.faults.orNil(); err != nil {
 		return nil, l.src, err
 	}
@@ -112,6 +127,7 @@ type loader struct {
 	c      *Config
 	env    map[string]string
 	src    Sources
+	broken *broken
 	faults Faults
 	// readable says that others than its owner can read the file.
 	readable bool
@@ -130,8 +146,24 @@ func environ(list []string) map[string]string {
 	return m
 }
 
+// judge says what is wrong with the settings as they are read. What check
+// finds counts only where nothing is wrong with the same setting already.
+func (l *loader) judge(check func(*Config) Faults) Faults {
+	out := l.c.faults(l.broken)
+	if check == nil {
+		return out
+	}
+	for _, f := range check(l.c) {
+		known := slices.ContainsFunc(out, func(o Fault) bool { return o.Key == f.Key })
+		if !known && !l.broken.touches(f.Key) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
 // file finds and reads the configuration file.
-func (l *loader) file(path string) error {
+func (l *loader) file(path string) {
 	given := path
 	if given == "" {
 		given = l.env["CALLGATE_CONFIG"]
@@ -146,16 +178,17 @@ func (l *loader) file(path string) error {
 			continue
 		}
 		if err != nil {
-			return Faults{{Place: name, Reason: "cannot be read: " + pathReason(err), Remedy: "name an existing, readable file"}}
+			l.broken.add("")
+			l.faults = append(l.faults, Fault{Place: name, Reason: "cannot be read: " + pathReason(err), Remedy: "name an existing, readable file"})
+			return
 		}
 		l.src.File = name
 		l.readable = info.Mode().Perm()&0o077 != 0
-		d := decoder{file: name, src: l.src, c: l.c}
+		d := decoder{file: name, src: l.src, c: l.c, broken: l.broken}
 		d.document(text)
 		l.faults = append(l.faults, d.faults...)
-		return nil
+		return
 	}
-	return nil
 }
 
 // searchPath lists where a file is looked for when none is named.
@@ -206,7 +239,7 @@ func (l *loader) environment() {
 		}
 		err := env.ParseWithOptions(l.c, env.Options{Environment: map[string]string{lf.env: text}})
 		if err != nil {
-			l.fault(lf, lf.env, text, reasonOf(err, lf))
+			l.fault(lf, lf.env, text, err)
 			continue
 		}
 		l.record(lf, text, Source{Kind: "environment", Place: lf.env})
@@ -214,21 +247,22 @@ func (l *loader) environment() {
 	l.misspelt()
 }
 
-// misspelt reports variables that are nearly the name of a setting. Others
-// that begin with CALLGATE_ are left alone: Kubernetes makes some for a
-// service of that name.
+// misspelt reports variables that must have been meant for a setting.
 func (l *loader) misspelt() {
-	vars := slices.Sorted(maps.Values(EnvVars()))
+	byKey := EnvVars()
 	for _, name := range slices.Sorted(maps.Keys(l.env)) {
-		if !strings.HasPrefix(name, "CALLGATE_") || slices.Contains(vars, name) || name == "CALLGATE_CONFIG" {
+		meant := meantVars(name, slices.Collect(maps.Values(byKey)))
+		if len(meant) == 0 {
 			continue
 		}
-		for _, v := range vars {
-			if EditDistance(name, v) <= 2 {
-				l.faults = append(l.faults, Fault{Place: name, Reason: "is not a variable of callgate", Remedy: "did you mean " + v + "?"})
-				break
+		for key, v := range byKey {
+			if slices.Contains(meant, v) {
+				l.broken.mean(key)
 			}
 		}
+		l.faults = append(l.faults, Fault{
+			Place: name, Reason: "is not a variable of callgate", Remedy: "did you mean " + strings.Join(meant, " or ") + "?",
+		})
 	}
 }
 
@@ -255,18 +289,35 @@ func (l *loader) flag(f Flag) {
 		l.faults = append(l.faults, Fault{Place: f.Name, Key: f.Key, Reason: "is not a setting"})
 		return
 	}
+	if f.Value == "" {
+		l.broken.add(f.Key)
+		l.faults = append(l.faults, Fault{Place: f.Name, Key: f.Key, Reason: "is empty", Remedy: "give it a value or leave it out"})
+		return
+	}
 	if err := setText(all[i].v, f.Value); err != nil {
-		l.fault(all[i], f.Name, f.Value, err.Error())
+		l.fault(all[i], f.Name, f.Value, err)
 		return
 	}
 	l.record(all[i], f.Value, Source{Kind: "flag", Place: f.Name})
 }
 
-func (l *loader) fault(lf leaf, place, value, reason string) {
+// fault reports that the text of a variable or a flag could not be read.
+func (l *loader) fault(lf leaf, place, value string, err error) {
+	l.broken.add(lf.path)
+	cause := err
+	if pe, ok := errors.AsType[env.ParseError](err); ok {
+		cause = pe.Err // which it does not unwrap
+	}
+	if bad, ok := errors.AsType[notPairs](cause); ok {
+		for _, item := range bad {
+			l.faults = append(l.faults, Fault{Place: place, Key: lf.path, Value: item, Reason: notPair})
+		}
+		return
+	}
 	if lf.secret {
 		value = ""
 	}
-	l.faults = append(l.faults, Fault{Place: place, Key: lf.path, Value: value, Reason: reason})
+	l.faults = append(l.faults, Fault{Place: place, Key: lf.path, Value: value, Reason: reasonOf(err, lf)})
 }
 
 // record notes the source of a setting; of the upstreams only those named in

@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -247,28 +248,184 @@ func TestFaultsOfEnvironmentAndFlags(t *testing.T) {
 		{"a boolean", []string{"CALLGATE_APPROVALS_ON_DENY_NOTIFY_GATEWAY=maybe"}, nil, `approvals.on_deny_notify_gateway: "maybe" is not true or false`},
 		{"a number", []string{"CALLGATE_LIMITS_CALLS=ten"}, nil, `CALLGATE_LIMITS_CALLS: limits.calls: "ten" is not a whole number`},
 		{"a mode", []string{"CALLGATE_APPROVALS_MODE=smart"}, nil, `CALLGATE_APPROVALS_MODE: approvals.mode: "smart" is no mode of this version`},
-		{"upstreams", []string{"CALLGATE_UPSTREAMS=https://h"}, nil, `CALLGATE_UPSTREAMS: upstreams: "https://h" "https://h" is not NAME=URL`},
+		{"upstreams", []string{"CALLGATE_UPSTREAMS=https://h"}, nil, `CALLGATE_UPSTREAMS: upstreams: "https://h" is not NAME=URL`},
+		{"an upstream of a flag that is none", nil, []Flag{{"--upstream", "upstreams", "foo"}}, `--upstream: "foo" is not NAME=URL`},
 		{"a value that is read but makes no sense", []string{"CALLGATE_LISTEN=here"}, nil, `CALLGATE_LISTEN: listen: "here" is not HOST:PORT`},
 		{"an upstream of a flag", nil, []Flag{{"--upstream", "upstreams", "x=ftp://h"}}, `--upstream: upstreams.x: "ftp://h" is neither https nor http`},
-		{"a flag's value", nil, []Flag{{"--hold", "approvals.hold", "x"}}, `--hold: approvals.hold: "x" is not a length of time`},
+		{"a flag's value", nil, []Flag{{"--hold", "approvals.hold", "x"}}, `--hold: "x" is not a length of time`},
 		{"a flag of no setting", nil, []Flag{{"--x", "nothing", "x"}}, `--x: nothing: is not a setting`},
 		{"a variable that is misspelt", []string{"CALLGATE_APROVALS_MODE=off"}, nil, `CALLGATE_APROVALS_MODE: is not a variable of callgate; did you mean CALLGATE_APPROVALS_MODE?`},
+		{"the nearest variable is named", []string{"CALLGATE_APPROVALS_MOD=off"}, nil, `CALLGATE_APPROVALS_MOD: is not a variable of callgate; did you mean CALLGATE_APPROVALS_MODE?`},
+		{"a flag that is empty", nil, []Flag{{"--home", "world.home", ""}}, `--home: is empty; give it a value or leave it out`},
+		{"the flag of another name", nil, []Flag{{"--control", "control.listen", "here"}}, `--control: control.listen: "here" is not HOST:PORT`},
 		{"a named file that is not there", []string{"CALLGATE_CONFIG=/does/not/exist.yaml"}, nil, `/does/not/exist.yaml: cannot be read: no such file`},
-		{"no home", []string{"HOME="}, nil, `state: is not known, as neither XDG_STATE_HOME nor HOME is set; name a directory`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, _, err := Load(LoadOptions{Environ: append([]string{"XDG_CONFIG_HOME=" + t.TempDir(), "HOME=/home/dev"}, tc.environ...), Flags: tc.flags})
-			if err == nil || !strings.Contains(err.Error(), tc.want) {
+			faults, _ := errors.AsType[Faults](err)
+			if len(faults) != 1 || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error is\n%v\nwant one with\n%s", err, tc.want)
 			}
 		})
 	}
 }
 
+func TestFaultsOfAllSourcesComeAtOnce(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "none.yaml")
+	for _, tc := range []struct {
+		name, text string
+		environ    []string
+		flags      []Flag
+		want       []string
+	}{
+		{"values and names of the environment",
+			"", []string{"CALLGATE_APPROVALS_MOD=x", "CALLGATE_APPROVALS_MODE=nonsense", "CALLGATE_LIMITS_CALLS=0", "CALLGATE_LISTEN=nope"}, nil,
+			[]string{`"nonsense" is no mode`, `CALLGATE_APPROVALS_MOD: is not`, `CALLGATE_LISTEN: listen: "nope"`, `CALLGATE_LIMITS_CALLS: limits.calls: "0" is out of range`}},
+		{"file, environment and flags",
+			"lisen: x\nlimits: {depth: 0}\n", []string{"CALLGATE_LOG_LEVEL=loud"}, []Flag{{"--state", "state", ""}, {"--listen", "listen", "x"}},
+			[]string{":1:1: lisen: is not", ":2:17: limits.depth: ", "CALLGATE_LOG_LEVEL: log.level: ", "--state: is empty", `--listen: "x" is not HOST:PORT`}},
+		{"each item of a list",
+			"", []string{"CALLGATE_UPSTREAMS=foo,a=https://h,=x"}, nil,
+			[]string{`upstreams: "foo" is not NAME=URL`, `upstreams: "=x" is not NAME=URL`}},
+		{"a file that cannot be read takes no other fault along",
+			"", []string{"CALLGATE_CONFIG=" + file, "CALLGATE_LOG_LEVEL=loud", "CALLGATE_APPROVALS_MODE=custom", "CALLGATE_CONTROL_LISTEN=0.0.0.0:1", "CALLGATE_DEFAULT_UPSTREAM_ANTHROPIC=lab"}, nil,
+			[]string{"none.yaml: cannot be read", "CALLGATE_LOG_LEVEL: log.level: "}},
+		{"a file that is no YAML",
+			"a: [\n", []string{"CALLGATE_LOG_LEVEL=loud", "CALLGATE_APPROVALS_MODE=custom"}, nil,
+			[]string{"callgate.yaml:", "CALLGATE_LOG_LEVEL: log.level: "}},
+		{"a section that is none does not set what stands in it",
+			"approvals: manual\n", []string{"CALLGATE_APPROVALS_MODE=custom", "CALLGATE_APPROVALS_TIMEOUT=0"}, nil,
+			[]string{"approvals: must be a mapping", "CALLGATE_APPROVALS_TIMEOUT: approvals.timeout: "}},
+		{"a misspelt section does not either",
+			"aprovals: {hook: x}\n", []string{"CALLGATE_APPROVALS_MODE=custom"}, nil,
+			[]string{"aprovals: is not a setting; did you mean approvals?"}},
+		{"a list of upstreams that is wrong does not hide those of the file",
+			"upstreams: {lab: 'ftp://h'}\n", []string{"CALLGATE_UPSTREAMS=foo", "CALLGATE_DEFAULT_UPSTREAM_ANTHROPIC=foo"}, nil,
+			[]string{`upstreams: "foo" is not NAME=URL`, `upstreams.lab: "ftp://h" is neither`}},
+		{"a misspelt variable for what is missing",
+			"approvals: {mode: custom}\n", []string{"CALLGATE_HOOK=x"}, nil,
+			[]string{"CALLGATE_HOOK: is not a variable of callgate; did you mean CALLGATE_APPROVALS_HOOK?"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			environ := append([]string{"HOME=/home/dev"}, tc.environ...)
+			o := LoadOptions{Environ: environ, Flags: tc.flags}
+			if !slices.ContainsFunc(environ, func(s string) bool { return strings.HasPrefix(s, "CALLGATE_CONFIG=") }) {
+				o.Path = filepath.Join(t.TempDir(), "callgate.yaml")
+				if err := os.WriteFile(o.Path, []byte(tc.text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, _, err := Load(o)
+			faults, _ := errors.AsType[Faults](err)
+			if len(faults) != len(tc.want) {
+				t.Errorf("%d faults, want %d:\n%v", len(faults), len(tc.want), err)
+			}
+			for _, w := range tc.want {
+				if !strings.Contains(faults.Error(), w) {
+					t.Errorf("no fault says\n%s\nthe faults are\n%v", w, err)
+				}
+			}
+		})
+	}
+}
+
+func TestWhatTheLoaderChecks(t *testing.T) {
+	check := func(c *Config) Faults {
+		return Faults{{Key: "approvals.hook", Value: c.Approvals.Hook, Reason: "cannot be run"}, {Key: "state", Reason: "is full"}}
+	}
+	for _, tc := range []struct {
+		name, text string
+		want       []string
+	}{
+		{"with the place of the setting", "approvals: {mode: custom, hook: x}\n", []string{`:1:33: approvals.hook: "x" cannot be run`, "state: is full"}},
+		{"beside other faults", "approvals: {mode: custom, hook: x}\nlisten: nope\n", []string{`listen: "nope"`, `approvals.hook: "x" cannot be run`, "state: is full"}},
+		{"not where the same setting is wrong", "approvals: {mode: custom, hook: 'https://h'}\n", []string{"is a URL", "state: is full"}},
+		{"not where the same setting could not be read", "approvals: {mode: custom, hook: []}\nstate: []\n", []string{"hook: must be a single value", "state: must be a single value"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "callgate.yaml")
+			if err := os.WriteFile(file, []byte(tc.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, _, err := Load(LoadOptions{Path: file, Environ: []string{"HOME=/home/dev"}, Check: check})
+			faults, _ := errors.AsType[Faults](err)
+			if len(faults) != len(tc.want) {
+				t.Errorf("%d faults, want %d:\n%v", len(faults), len(tc.want), err)
+			}
+			for _, w := range tc.want {
+				if !strings.Contains(faults.Error(), w) {
+					t.Errorf("no fault says\n%s\nthe faults are\n%v", w, err)
+				}
+			}
+		})
+	}
+}
+
+func TestNoStateDirectoryIsNoFaultOfTheSettings(t *testing.T) {
+	c, _, err := Load(LoadOptions{Environ: []string{"HOME=", "XDG_CONFIG_HOME=" + t.TempDir()}})
+	if err != nil || c.State != "" {
+		t.Errorf("state is %q, error %v", c.State, err)
+	}
+}
+
+func TestAByteOrderMarkIsNoPartOfTheFirstKey(t *testing.T) {
+	c, src := mustLoad(t, "\ufefflisten: 127.0.0.1:9\n", nil)
+	if c.Listen != "127.0.0.1:9" || src.Of("listen").Place != src.File+":1:9" {
+		t.Errorf("listen is %s from %v", c.Listen, src.Of("listen"))
+	}
+	if c, _ := mustLoad(t, "\ufeff", nil); c.Listen != Default().Listen {
+		t.Errorf("listen is %s", c.Listen)
+	}
+	if _, _, err := load(t, "log:\n  \ufefflevel: info\n", nil); err == nil {
+		t.Error("a mark in the midst of the file is taken")
+	}
+}
+
+func TestVariablesThatMustHaveBeenMeantForASetting(t *testing.T) {
+	vars := slices.Collect(maps.Values(EnvVars()))
+	for name, want := range map[string]string{
+		"CALLGATE_MODE":                    "CALLGATE_DENIAL_MODE CALLGATE_APPROVALS_MODE",
+		"CALLGATE_HOOK":                    "CALLGATE_APPROVALS_HOOK",
+		"CALLGATE_TOKEN":                   "CALLGATE_CONTROL_TOKEN",
+		"CALLGATE_STATEDIR":                "CALLGATE_STATE",
+		"CALLGATE_STATE_DIR":               "CALLGATE_STATE",
+		"CALLGATE_HOME":                    "CALLGATE_WORLD_HOME",
+		"CALLGATE_LOGLEVEL":                "CALLGATE_LOG_LEVEL",
+		"CALLGATE_LISTEN_ADDR":             "CALLGATE_LISTEN",
+		"CALLGATE_CONTROL_TOKEN_FILE":      "CALLGATE_CONTROL_TOKEN",
+		"CALLGATE_APPROVALS_MOD":           "CALLGATE_APPROVALS_MODE",
+		"CALLGATE_UPSTREAM":                "CALLGATE_UPSTREAMS",
+		"CALLGATE_LISTEN":                  "",
+		"CALLGATE_CONFIG":                  "",
+		"CALLGATE_CONTROL":                 "",
+		"CALLGATE_VERSION":                 "",
+		"CALLGATE_IMAGE_TAG":               "",
+		"CALLGATE_SERVICE_HOST":            "",
+		"CALLGATE_SERVICE_PORT_HTTP":       "",
+		"CALLGATE_PORT":                    "",
+		"CALLGATE_PORT_4141_TCP":           "",
+		"CALLGATE_PORT_4141_TCP_PROTO":     "",
+		"CALLGATE_CONTROL_SERVICE_HOST":    "",
+		"CALLGATE_CONTROL_SERVICE_PORT":    "",
+		"CALLGATE_CONTROL_PORT":            "",
+		"CALLGATE_CONTROL_PORT_4142_TCP":   "",
+		"CALLGATE_LISTEN_PORT_53_UDP_ADDR": "",
+		"MODE":                             "",
+		"MYCALLGATE_MODE":                  "",
+	} {
+		if got := strings.Join(meantVars(name, vars), " "); got != want {
+			t.Errorf("%s was meant for %q, want %q", name, got, want)
+		}
+	}
+	if _, _, err := load(t, "", []string{"CALLGATE_HOOK_TIMEOUT=5"}); err == nil {
+		t.Error("a variable of words of settings is passed over")
+	}
+}
+
 func TestVariablesOfOthersAreLeftAlone(t *testing.T) {
 	mustLoad(t, "", []string{
 		"CALLGATE_SERVICE_HOST=10.0.0.1", "CALLGATE_SERVICE_PORT=4141", "CALLGATE_PORT=tcp://10.0.0.1:4141",
-		"CALLGATE_PORT_4141_TCP_ADDR=10.0.0.1", "CALLGATE_CONTROL=127.0.0.1:4142", "CALLGATE_LISTEN=", "not a pair",
+		"CALLGATE_PORT_4141_TCP_ADDR=10.0.0.1", "CALLGATE_CONTROL=127.0.0.1:4142", "CALLGATE_LISTEN=", "not a pair", "CALLGATE_VERSION=1.2", "CALLGATE_MODE=",
 	})
 }
 

@@ -27,19 +27,17 @@ var reservedNames = []string{
 }
 
 // Validate says everything that is wrong with the settings, as Faults.
-func (c *Config) Validate() error { return c.faults().orNil() }
+func (c *Config) Validate() error { return c.faults(&broken{}).orNil() }
 
-func (c *Config) faults() Faults {
-	v := validator{}
+// faults says what is wrong, but for what could not be read at all.
+func (c *Config) faults(b *broken) Faults {
+	v := validator{broken: b}
 	v.listeners(c)
 	v.upstreams(c)
 	v.approvals(&c.Approvals)
 	v.choice("denial.mode", c.Denial.Mode, "text")
 	v.choice("unknown_endpoints", c.UnknownEndpoints, "sniff", "refuse")
 	v.choice("unknown_tools", c.UnknownTools, "allow", "ask", "deny")
-	if c.State == "" {
-		v.fault("state", "", "is not known, as neither XDG_STATE_HOME nor HOME is set", "name a directory")
-	}
 	v.world(&c.World)
 	v.limits(&c.Limits)
 	v.choice("log.level", c.Log.Level, "debug", "info", "warn", "error")
@@ -48,9 +46,22 @@ func (c *Config) faults() Faults {
 }
 
 // validator collects faults.
-type validator struct{ out Faults }
+type validator struct {
+	broken *broken
+	out    Faults
+}
+
+// sound says that nothing is wrong with these settings, so that one may be
+// compared with another.
+func (v *validator) sound(keys ...string) bool {
+	wrong := func(f Fault) bool { return slices.Contains(keys, f.Key) }
+	return !v.broken.touches(keys...) && !slices.ContainsFunc(v.out, wrong)
+}
 
 func (v *validator) fault(key, value, reason, remedy string) {
+	if v.broken.at(key) {
+		return
+	}
 	v.out = append(v.out, Fault{Key: key, Value: value, Reason: reason, Remedy: remedy})
 }
 
@@ -76,7 +87,7 @@ func (v *validator) choice(key, value string, words ...string) {
 func (v *validator) listeners(c *Config) {
 	v.address("listen", c.Listen)
 	v.address("control.listen", c.Control.Listen)
-	if sameListener(c.Listen, c.Control.Listen) {
+	if v.sound("listen", "control.listen") && sameListener(c.Listen, c.Control.Listen) {
 		v.fault("control.listen", c.Control.Listen, "is the address that agents speak to", "use another port")
 	}
 	t := c.Control
@@ -94,7 +105,8 @@ func (v *validator) listeners(c *Config) {
 			v.fault("control.token_sha256", "", "is not a SHA-256 of 64 hex digits", "use the output of: printf %s TOKEN | sha256sum")
 		}
 	}
-	if host, _, err := net.SplitHostPort(t.Listen); err == nil && !isLoopback(host) && t.Token == "" && t.TokenSHA256 == "" {
+	open := v.sound("control.listen", "control.token", "control.token_sha256") && t.Token == "" && t.TokenSHA256 == ""
+	if host, _, err := net.SplitHostPort(t.Listen); err == nil && !isLoopback(host) && open {
 		v.fault("control.listen", t.Listen, "can be reached from other machines and has no token of its own", "set control.token_sha256 or CALLGATE_CONTROL_TOKEN")
 	}
 }
@@ -148,7 +160,8 @@ func (v *validator) upstreams(c *Config) {
 	byDialect := c.DefaultUpstreams.ByDialect()
 	for _, dialect := range slices.Sorted(maps.Keys(byDialect)) {
 		name := byDialect[dialect]
-		if _, ok := c.Upstreams[name]; !ok {
+		known := v.sound("default_upstreams."+dialect, "upstreams") && !v.broken.within("upstreams")
+		if _, ok := c.Upstreams[name]; !ok && known {
 			v.fault("default_upstreams."+dialect, name, "is not an upstream", "name one of "+strings.Join(c.Upstreams.Names(), ", "))
 		}
 	}
@@ -160,11 +173,14 @@ func validName(s string) bool {
 }
 
 func (v *validator) upstream(key string, up Upstream, c *Config) {
+	v.duration(key+".timeout", up.Timeout, 0)
+	if v.broken.at(key + ".url") {
+		return
+	}
 	if up.URL == "" {
 		v.fault(key, "", "has no URL", "write it as NAME: https://HOST or set its url")
 		return
 	}
-	v.duration(key+".timeout", up.Timeout, 0)
 	u, err := url.Parse(up.URL)
 	if err != nil {
 		v.fault(key, "", "is not a URL", "write it like https://HOST/PATH")
@@ -201,7 +217,7 @@ func (v *validator) scheme(key, shown string, u *url.URL, up Upstream) {
 	switch u.Scheme {
 	case "https":
 	case "http":
-		if !up.Insecure && !isLoopback(u.Hostname()) && !isPrivate(u.Hostname()) {
+		if !up.Insecure && v.sound(key+".insecure") && !isLoopback(u.Hostname()) && !isPrivate(u.Hostname()) {
 			v.fault(key, shown, "would send keys in clear text to another machine", "use https, or set insecure: true")
 		}
 	default:
@@ -228,7 +244,7 @@ func (v *validator) reachable(key, shown string, u *url.URL, c *Config) {
 			return
 		}
 	}
-	if isLoopback(u.Hostname()) && (sameListener(own, c.Listen) || sameListener(own, c.Control.Listen)) {
+	if v.sound("listen", "control.listen") && isLoopback(u.Hostname()) && (sameListener(own, c.Listen) || sameListener(own, c.Control.Listen)) {
 		v.fault(key, shown, "is an address of callgate itself", "name the provider's address")
 	}
 }
@@ -237,7 +253,7 @@ func (v *validator) approvals(a *Approvals) {
 	switch a.Mode {
 	case ModeManual, ModeOff:
 	case ModeCustom:
-		if strings.TrimSpace(a.Hook) == "" {
+		if v.sound("approvals.mode", "approvals.hook") && strings.TrimSpace(a.Hook) == "" {
 			v.fault("approvals.hook", "", "is not set, and mode custom asks it", "name a command, or use another mode")
 		}
 	default:
@@ -249,7 +265,8 @@ func (v *validator) approvals(a *Approvals) {
 	v.duration("approvals.timeout", a.Timeout, Duration(time.Millisecond))
 	v.duration("approvals.human_timeout", a.HumanTimeout, Duration(time.Millisecond))
 	v.duration("approvals.hold", a.Hold, 0)
-	if a.Hold > 0 && a.Hold > a.HumanTimeout {
+	sound := v.sound("approvals.mode", "approvals.timeout", "approvals.human_timeout", "approvals.hold")
+	if sound && a.Hold > 0 && a.Hold > a.HumanTimeout {
 		v.fault("approvals.hold", a.Hold.String(), "is longer than approvals.human_timeout ("+a.HumanTimeout.String()+")", "make it shorter, or 0 for as long as the question is open")
 	}
 	v.choice("approvals.on_error", a.OnError, "deny")

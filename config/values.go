@@ -2,7 +2,6 @@ package config
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -129,15 +128,33 @@ func (u *Upstreams) UnmarshalText(text []byte) error {
 	if next == nil {
 		next = Upstreams{}
 	}
+	var bad notPairs
 	for item := range strings.FieldsFuncSeq(string(text), func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\n' }) {
 		name, url, ok := strings.Cut(item, "=")
 		if !ok || name == "" || url == "" {
-			return fmt.Errorf("%q is not NAME=URL", item)
+			bad = append(bad, item)
+			continue
 		}
 		next[name] = Upstream{URL: url}
 	}
+	if len(bad) > 0 {
+		return bad
+	}
 	*u = next
 	return nil
+}
+
+const notPair = "is not NAME=URL"
+
+// notPairs are the items of a list of providers that are none.
+type notPairs []string
+
+func (n notPairs) Error() string {
+	quoted := make([]string, len(n))
+	for i, item := range n {
+		quoted[i] = strconv.Quote(item)
+	}
+	return strings.Join(quoted, ", ") + " " + notPair
 }
 
 // Names gives the names in order.
