@@ -43,11 +43,27 @@ type Approval struct {
 	Model    string    `json:"model,omitempty"`
 	Trace    string    `json:"trace,omitempty"`
 	Created  time.Time `json:"created"`
-	Expires  time.Time `json:"expires"`
+	// Expires is when the question can no longer be answered.
+	Expires time.Time `json:"expires"`
 	// The answer.
 	Answered time.Time `json:"answered,omitzero"`
 	By       string    `json:"by,omitempty"`
 	Reason   string    `json:"reason,omitempty"`
+}
+
+// YesLife is how long a yes stays good at least, counted from the answer: a
+// person who answers when the call's hold is long over, and the question's time
+// nearly, still lets the agent come back for it.
+const YesLife = 10 * time.Minute
+
+// UsableUntil is when the approval can no longer be used: a pending one by an
+// answer, an approved one by its call. It is Expires, or for a yes YesLife
+// after the answer where that is later.
+func (a Approval) UsableUntil() time.Time {
+	if yes := a.Answered.Add(YesLife); a.State == StateApproved && yes.After(a.Expires) {
+		return yes
+	}
+	return a.Expires
 }
 
 // FindingBrief is a finding as people and logs see it.
@@ -89,10 +105,11 @@ type ApprovalStore interface {
 	// reports false when the approval was no longer pending.
 	CloseApproval(ctx context.Context, id string, to ApprovalState, at time.Time) (bool, error)
 	// SpendApproval moves an approved one to spent, once for ever; it reports
-	// false when it is in any other state or expired.
+	// false when it is in any other state or can no longer be used.
 	SpendApproval(ctx context.Context, id string, at time.Time) (bool, error)
 	// OpenApproval returns the newest approval with that key that is pending
-	// or approved and not expired at that time; ErrNotFound when there is none.
+	// or approved and can still be used at that time (UsableUntil); ErrNotFound
+	// when there is none.
 	OpenApproval(ctx context.Context, key string, at time.Time) (Approval, error)
 	// Approval returns one by its id; ErrNotFound when there is none.
 	Approval(ctx context.Context, id string) (Approval, error)

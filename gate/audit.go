@@ -37,6 +37,7 @@ type Entry struct {
 	By       string         `json:"by"`
 	Rule     string         `json:"rule,omitempty"`
 	Reason   string         `json:"reason,omitempty"`
+	Detail   string         `json:"detail,omitempty"` // for operators alone
 	Approval string         `json:"approval,omitempty"`
 	Findings []FindingBrief `json:"findings,omitempty"`
 

@@ -154,10 +154,10 @@ func (g *Gate) begin() bool {
 	return true
 }
 
-// caught turns what recover gave into a reason. The place it names is for
-// whoever reads the audit log.
-func caught(who string, v any) string {
-	return line(fmt.Sprintf("%s failed from within (panic: %v%s)", who, v, panicPlace(string(debug.Stack()))), maxReason)
+// caught turns what recover gave into a reason, which anybody may read, and the
+// detail for operators with the panic and its place.
+func caught(who string, v any) (reason, detail string) {
+	return who + " failed from within", fmt.Sprintf("panic: %v%s", v, panicPlace(string(debug.Stack())))
 }
 
 // panicPlace finds the first line of a stack below the panic itself.

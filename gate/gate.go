@@ -155,8 +155,13 @@ type Decision struct {
 	By string
 	// Rule is the id of the rule that led here, "" when none did.
 	Rule string
-	// Reason is a sentence for the model and the log, without a full stop.
+	// Reason is a sentence for the model and the log, without a full stop. Of
+	// something that failed on this side it says no more than that it failed.
 	Reason string
+	// Detail is what operators need to know beyond it: an error's text, a path,
+	// what a hook wrote to standard error. It is for audit log, log and traces;
+	// the model never reads it.
+	Detail string
 	// Instead says what would be acceptable, "" when nothing is known.
 	Instead string
 	// Approval is the id of the question put to a person, if one was.
@@ -173,7 +178,8 @@ type Opinion struct {
 	Verdict Verdict
 	Outcome Outcome // "" stands for Allowed or Denied by the verdict
 	By      string
-	Reason  string
+	// Reason may be shown to the model, Detail never; see Decision.
+	Reason, Detail string
 	// Approval is the id of the question, when a person was asked.
 	Approval string
 	Steps    []Step

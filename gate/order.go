@@ -79,11 +79,12 @@ func (g *Gate) floor(r *Request) (d Decision, denied bool) {
 		return d.ending(Deny, outcome, "limits", reason), true
 	}
 	start := time.Now()
-	rep, failed := g.detect(r)
+	rep, failed, detail := g.detect(r)
 	d.Findings = rep.Findings
 	d.Steps = append(make([]Step, 0, 2), Step{Name: "detect", Start: start, End: time.Now()})
 	switch {
 	case failed != "":
+		d.Detail = g.detail(detail)
 		return d.ending(Deny, LimitHit, "detector", failed), true
 	case rep.Limit != "":
 		return d.ending(Deny, LimitHit, "detector", "the call is too large or too deep to be read to its end: "+rep.Limit), true
@@ -141,17 +142,19 @@ func readable(name string) bool {
 	return true
 }
 
-// detect asks the detector. failed says why it could not, "" when it did.
-func (g *Gate) detect(r *Request) (rep Report, failed string) {
+// detect asks the detector. failed says why it could not, "" when it did, and
+// detail what operators read beside it.
+func (g *Gate) detect(r *Request) (rep Report, failed, detail string) {
 	if g.c.Detector == nil {
-		return rep, "there is no detector, so nothing can be said about the call"
+		return rep, "there is no detector, so nothing can be said about the call", ""
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			rep, failed = Report{}, caught("the detector", v)
+			rep = Report{}
+			failed, detail = caught("the detector", v)
 		}
 	}()
-	return g.c.Detector.Detect(r.Actions), ""
+	return g.c.Detector.Detect(r.Actions), "", ""
 }
 
 // unknown gives the findings of step 11: one for the first request for rights
@@ -196,16 +199,16 @@ func (g *Gate) review(ctx context.Context, r *Request, d Decision, person bool) 
 		if op.Verdict != Ask {
 			return g.settle(r, d, op)
 		}
-		r.Why = op.Reason
-		d.By = op.By
-		if op.Reason != "" {
-			d.Reason = op.Reason
-		}
+		// What the hook wants a person to know is for the person; should nobody
+		// be asked in the end, the model reads what the finding says.
+		r.Why, d.By = op.Reason, op.By
 	}
 	switch {
 	case !person:
+		d.Reason = orElse(r.Why, d.Reason)
 		return d
 	case g.c.Person == nil:
+		d.Detail = r.Why
 		return d.unattended()
 	}
 	op := g.ask(ctx, g.c.Person, r, "person", Unattended)
@@ -219,7 +222,7 @@ func (g *Gate) review(ctx context.Context, r *Request, d Decision, person bool) 
 // settle makes an opinion the decision. An allow counts only when the floor
 // still holds.
 func (g *Gate) settle(r *Request, d Decision, op Opinion) Decision {
-	d.Approval = op.Approval
+	d.Approval, d.Detail = op.Approval, op.Detail
 	if op.Verdict == Allow {
 		if again, denied := g.floor(r); denied {
 			again.Approval, again.Steps = op.Approval, append(d.Steps, again.Steps...)
@@ -238,10 +241,14 @@ func (g *Gate) settle(r *Request, d Decision, op Opinion) Decision {
 // verdict, matching outcome, one line of reason. Nonsense and panics are
 // denials with the outcome failed.
 func (g *Gate) ask(ctx context.Context, rev Reviewer, r *Request, who string, failed Outcome) (op Opinion) {
+	start := time.Now()
 	defer func() {
 		if v := recover(); v != nil {
-			op = Opinion{Outcome: failed, By: who, Reason: caught("the "+who, v)}
+			op = Opinion{Outcome: failed, By: who, Steps: []Step{{Name: who, Start: start, End: time.Now(), Note: string(failed)}}}
+			op.Reason, op.Detail = caught("the "+who, v)
 		}
+		op.Detail = g.detail(op.Detail)
+		op.explainLast()
 	}()
 	op = rev.Review(ctx, r.clone())
 	op.By = orElse(line(op.By, maxName), who)
@@ -262,6 +269,17 @@ func (g *Gate) ask(ctx context.Context, rev Reviewer, r *Request, who string, fa
 		op.Outcome = Denied
 	}
 	return op
+}
+
+// explainLast puts the detail into the note of the last step, by which it gets
+// into the traces.
+func (op *Opinion) explainLast() {
+	if op.Detail == "" || len(op.Steps) == 0 {
+		return
+	}
+	op.Steps = slices.Clone(op.Steps)
+	last := &op.Steps[len(op.Steps)-1]
+	last.Note = orElse(last.Note, string(op.Outcome)) + ": " + op.Detail
 }
 
 // unattended is the denial where a person is wanted and there is none.

@@ -99,6 +99,7 @@ func TestOrder(t *testing.T) {
 		by           string
 		rule         string
 		reason       string // a part of it
+		detail       string // a part of it; the reason must not hold it
 	}{
 		// Step 1.
 		{name: "truncated arguments are denied though everybody would allow them", mode: Off, person: &yes,
@@ -144,7 +145,7 @@ func TestOrder(t *testing.T) {
 		{name: "a call the detector could not read to its end is denied", person: &yes, r: call("DEEP"),
 			outcome: LimitHit, by: "detector", reason: "nesting"},
 		{name: "a detector that panics is a denial", person: &yes, r: call("PANIC"),
-			outcome: LimitHit, by: "detector", reason: "detector bug"},
+			outcome: LimitHit, by: "detector", reason: "the detector failed from within", detail: "detector bug"},
 
 		// Step 2.
 		{name: "a hardline finding is denied in mode manual", person: &yes, r: call("HARD"),
@@ -219,9 +220,13 @@ func TestOrder(t *testing.T) {
 		{name: "an escalation that a person denies is denied", mode: Custom, hook: &ask, person: &no, r: call("BAD"),
 			outcome: Denied, by: "person", rule: "t.bad", reason: "not today"},
 		{name: "an escalation to nobody is denied", mode: Custom, hook: &ask, r: call("BAD"),
-			outcome: Unattended, by: "gate", rule: "t.bad", reason: "the hook is unsure"},
-		{name: "a hook that failed denies and no person is asked", mode: Custom, hook: &Opinion{Outcome: HookFailed, Reason: "exit code 1"}, r: call("BAD"),
-			outcome: HookFailed, by: "hook", rule: "t.bad", reason: "exit code 1"},
+			outcome: Unattended, by: "gate", rule: "t.bad", reason: "nobody may be asked", detail: "the hook is unsure"},
+		{name: "a hook that failed denies and no person is asked", mode: Custom, hook: &Opinion{Outcome: HookFailed, Reason: "exit code 1", Detail: "boom"}, r: call("BAD"),
+			outcome: HookFailed, by: "hook", rule: "t.bad", reason: "exit code 1", detail: "boom"},
+		{name: "a person's detail stays a detail", person: &Opinion{Outcome: NotifyFailed, Detail: "write /dev/stdout: no space left on device"}, r: call("BAD"),
+			outcome: NotifyFailed, by: "person", rule: "t.bad", reason: "deletes things", detail: "/dev/stdout"},
+		{name: "what a hook said to the person is not for the model when the person fails", mode: Custom, hook: &ask, person: &Opinion{Outcome: StoreFailed, Detail: "callgate.db is full"}, r: call("BAD"),
+			outcome: StoreFailed, by: "person", rule: "t.bad", reason: "deletes things", detail: "callgate.db is full"},
 		{name: "nonsense from the hook is a failed hook", mode: Custom, hook: &Opinion{Verdict: 3}, r: call("BAD"),
 			outcome: HookFailed, by: "hook", rule: "t.bad", reason: "does not exist"},
 	} {
@@ -243,6 +248,12 @@ func TestOrder(t *testing.T) {
 			if d.Verdict != tt.verdict || d.Outcome != tt.outcome || d.By != tt.by || d.Rule != tt.rule || !strings.Contains(d.Reason, tt.reason) {
 				t.Errorf("got  %s %s by %s rule %q: %s\nwant %s %s by %s rule %q: …%s…",
 					d.Verdict, d.Outcome, d.By, d.Rule, d.Reason, tt.verdict, tt.outcome, tt.by, tt.rule, tt.reason)
+			}
+			if !strings.Contains(d.Detail, tt.detail) || tt.detail == "" && d.Detail != "" {
+				t.Errorf("the detail is %q, want …%s…", d.Detail, tt.detail)
+			}
+			if text := RefusalText(d, tt.r.Call); tt.detail != "" && strings.Contains(text, tt.detail) {
+				t.Errorf("the model is told what only operators should read: %s", text)
 			}
 		})
 	}
@@ -357,11 +368,17 @@ func TestPanicsAreDenials(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tt.c.Detector = marker{}
 			d := newGate(t, tt.c).Decide(t.Context(), call("BAD"))
-			if d.Verdict != Deny || d.Outcome != tt.outcome || !strings.Contains(d.Reason, "panic") {
+			if d.Verdict != Deny || d.Outcome != tt.outcome || !strings.Contains(d.Detail, "panic") {
 				t.Errorf("got %+v", d)
 			}
-			if strings.Contains(d.Reason, "reviewer bug") && !strings.Contains(d.Reason, "order_test.go:") {
-				t.Errorf("the reason does not say where: %s", d.Reason)
+			if !strings.Contains(d.Detail, "order_test.go:") {
+				t.Errorf("the detail does not say where: %s", d.Detail)
+			}
+			if text := RefusalText(d, call("BAD").Call); strings.Contains(text, "panic") || strings.Contains(text, "bug") || strings.Contains(text, ".go") {
+				t.Errorf("the model is told how callgate failed: %s", text)
+			}
+			if last := d.Steps[len(d.Steps)-1]; !strings.Contains(last.Note, "panic") {
+				t.Errorf("the last step notes %q", last.Note)
 			}
 		})
 	}

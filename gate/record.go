@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -53,13 +55,9 @@ func Briefs(findings []Finding, mask func(string) string) []FindingBrief {
 func (g *Gate) conclude(ctx context.Context, r *Request, d Decision, start time.Time) Decision {
 	if g.c.Audit != nil {
 		flagged := d.Verdict != Allow || len(d.Findings) > 0
+		begun := time.Now()
 		if failed := g.record(ctx, g.entry(r, d, start), flagged); failed != "" {
-			// The reason of a denial stays, it is still true; both are named.
-			reason := "the decision could not be written to the audit log (" + failed + ")"
-			if d.Verdict != Allow && d.Reason != "" {
-				reason += "; it was: " + d.Reason
-			}
-			d = d.ending(Deny, StoreFailed, "gate", line(reason, maxReason))
+			d = d.unrecorded(g.detail(failed), begun)
 		}
 	}
 	if g.c.OnDecision != nil {
@@ -68,16 +66,32 @@ func (g *Gate) conclude(ctx context.Context, r *Request, d Decision, start time.
 	return d
 }
 
+// unrecorded is the denial of a call whose decision could not be kept. The
+// reason of a denial stays, it is still true; that of a yes counts no more.
+func (d Decision) unrecorded(failed string, begun time.Time) Decision {
+	reason := ""
+	if d.Verdict != Allow {
+		reason = d.Reason
+	}
+	d.Steps = append(slices.Clip(d.Steps), Step{Name: "audit", Start: begun, End: time.Now(), Note: string(StoreFailed) + ": " + failed})
+	if d.Detail != "" {
+		failed += "; before that: " + d.Detail
+	}
+	d.Detail = cutDetail("the decision (" + d.Verdict.String() + ", " + string(d.Outcome) + ") could not be written to the audit log: " + failed)
+	return d.ending(Deny, StoreFailed, "gate", orElse(reason, "the audit log could not be written"))
+}
+
 // record writes one entry; failed says why it could not. A client's hang-up
 // does not end it.
 func (g *Gate) record(ctx context.Context, e Entry, durable bool) (failed string) {
 	defer func() {
 		if v := recover(); v != nil {
-			failed = caught("the audit log", v)
+			reason, detail := caught("the audit log", v)
+			failed = reason + ": " + detail
 		}
 	}()
 	if err := g.c.Audit.Record(context.WithoutCancel(ctx), e, durable); err != nil {
-		return line(err.Error(), maxReason)
+		return err.Error()
 	}
 	return ""
 }
@@ -87,6 +101,30 @@ func (g *Gate) record(ctx context.Context, e Entry, durable bool) (failed string
 func (g *Gate) tell(r *Request, d Decision) {
 	defer func() { _ = recover() }()
 	g.c.OnDecision(r, d)
+}
+
+// maxDetail bounds a detail, in bytes.
+const maxDetail = 4 << 10
+
+// detail makes text of others fit to be a Decision's Detail.
+func (g *Gate) detail(s string) string {
+	if g.c.Mask != nil {
+		s = g.masked(s)
+	}
+	return cutDetail(s)
+}
+
+// cutDetail keeps the beginning of a long detail.
+func cutDetail(s string) string {
+	s = strings.ToValidUTF8(s, "\ufffd")
+	if len(s) <= maxDetail {
+		return s
+	}
+	end := maxDetail
+	for !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + "…"
 }
 
 // maxAuditArgs is how much of a call's arguments the audit log keeps, in
@@ -109,7 +147,7 @@ func (g *Gate) entry(r *Request, d Decision, start time.Time) Entry {
 		CallID: r.Call.ID, Tool: r.Call.Name, Kind: concerned.Concerns().Kind.String(),
 		Args: g.masked(cutArgs(r.Call.Args)), Digest: Digest(r.Call.Name, r.Call.Args),
 		Verdict: d.Verdict.String(), Outcome: d.Outcome, By: d.By, Rule: d.Rule, Reason: g.masked(d.Reason),
-		Approval: d.Approval, Findings: Briefs(d.Findings, g.masked),
+		Detail: g.masked(d.Detail), Approval: d.Approval, Findings: Briefs(d.Findings, g.masked),
 	}
 }
 

@@ -2,6 +2,8 @@ package gate
 
 import (
 	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -18,16 +20,15 @@ const maxShownName = 80
 // RefusalText is what the model reads in place of a call that did not run: what
 // happened, by whom and why, that no other way to the same end may be tried,
 // what would be acceptable, and one line for machines. It holds no link and no
-// secret that could approve anything, whatever the parts it is made of say.
+// secret that could approve anything, whatever the parts it is made of say,
+// and nothing of what only operators should read (Decision.Detail).
 func RefusalText(d Decision, c toolcall.Call) string {
 	var b strings.Builder
 	b.WriteString("[callgate] The call to ")
 	b.WriteString(orElse(line(c.Name, maxShownName), "a tool without a name"))
 	b.WriteString(" did not run: ")
 	b.WriteString(refusedBy(d))
-	if rule := word(d.Rule); rule != "" {
-		b.WriteString(" (rule " + rule + ")")
-	}
+	b.WriteString(rules(d))
 	b.WriteString(".")
 	if reason := line(d.Reason, maxReason); reason != "" {
 		b.WriteString(" Reason: " + strings.TrimRight(reason, ".") + ".")
@@ -45,6 +46,35 @@ func RefusalText(d Decision, c toolcall.Call) string {
 	}
 	b.WriteString(" user_consent=false")
 	return b.String()
+}
+
+// maxRules bounds how many rules a refusal names.
+const maxRules = 8
+
+// rules names the rule that led to the decision and those of the other
+// findings, so that nobody mends one only to meet the next.
+func rules(d Decision) string {
+	var names []string
+	add := func(rule string) {
+		if rule = word(rule); rule != "" && !slices.Contains(names, rule) {
+			names = append(names, rule)
+		}
+	}
+	add(d.Rule)
+	for _, f := range d.Findings {
+		add(f.Rule)
+	}
+	more := ""
+	if n := len(names) - maxRules; n > 0 {
+		names, more = names[:maxRules], " and "+strconv.Itoa(n)+" more"
+	}
+	switch len(names) {
+	case 0:
+		return ""
+	case 1:
+		return " (rule " + names[0] + ")"
+	}
+	return " (rules " + strings.Join(names, ", ") + more + ")"
 }
 
 // refusedBy is the half of the first sentence that says who refused, and how.

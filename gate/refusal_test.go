@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"unicode"
@@ -34,6 +35,14 @@ func TestRefusalText(t *testing.T) {
 		{"a judge that failed", Decision{Outcome: JudgeFailed}, []string{"the judge failed"}, "callgate: outcome=judge_failed user_consent=false"},
 		{"a rule", Decision{Outcome: RuleHit, Rule: "tool.unknown"}, []string{"a rule of the operator"}, "callgate: outcome=rule rule=tool.unknown user_consent=false"},
 		{"a store that failed", Decision{Outcome: StoreFailed}, []string{"could not be stored"}, "callgate: outcome=store_failed user_consent=false"},
+		{"what operators read is not told", Decision{Outcome: StoreFailed, Reason: "the audit log could not be written", Detail: "/tmp/st/callgate.db: database or disk is full"},
+			[]string{"could not be stored, and what cannot be stored is not allowed. Reason: the audit log could not be written.\n"}, "callgate: outcome=store_failed user_consent=false"},
+		{"several findings", Decision{Outcome: Denied, By: "person", Rule: "fs.recursive-delete", Findings: []Finding{{Rule: "fs.recursive-delete"}, {Rule: "git.force-push"}, {Rule: "fs.recursive-delete"}, {Rule: "net.pipe to-shell\n"}, {}}},
+			[]string{"a person refused it (rules fs.recursive-delete, git.force-push, net.pipeto-shell)."}, "callgate: outcome=denied rule=fs.recursive-delete user_consent=false"},
+		{"findings beside a decision without a rule", Decision{Outcome: Denied, Findings: []Finding{{Rule: "git.force-push"}}},
+			[]string{"refused (rule git.force-push)."}, "callgate: outcome=denied user_consent=false"},
+		{"more findings than anybody reads", Decision{Outcome: Denied, Rule: "r0", Findings: many(maxRules + 3)},
+			[]string{"refused (rules r0, r1, r2, r3, r4, r5, r6, r7 and 3 more)."}, "callgate: outcome=denied rule=r0 user_consent=false"},
 		{"the zero decision", Decision{}, []string{"it was refused."}, "callgate: outcome=denied user_consent=false"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -51,6 +60,15 @@ func TestRefusalText(t *testing.T) {
 			}
 		})
 	}
+}
+
+// many gives n findings of the rules r0, r1 ...
+func many(n int) []Finding {
+	list := make([]Finding, n)
+	for i := range list {
+		list[i].Rule = "r" + strconv.Itoa(i)
+	}
+	return list
 }
 
 func TestRefusalWithoutAToolName(t *testing.T) {

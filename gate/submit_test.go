@@ -255,6 +255,25 @@ func TestWhatIsRecorded(t *testing.T) {
 	}
 }
 
+// What a hook or a store says of itself is kept for operators, without secrets
+// and not without end.
+func TestTheDetailIsRecordedMaskedAndBounded(t *testing.T) {
+	log := &auditLog{}
+	g := newGate(t, Config{Mode: Custom, Detector: marker{}, Audit: log,
+		Mask: func(s string) string { return strings.ReplaceAll(s, "hunter2", "h…[7]") },
+		Hook: says(Opinion{Outcome: HookFailed, Reason: "the hook ended with exit code 1", Steps: []Step{{Name: "hook"}},
+			Detail: "Traceback\n  password hunter2 \xff\n" + strings.Repeat("ä", maxDetail)})})
+	d := g.Decide(t.Context(), call("BAD"))
+	e := log.entries[0]
+	if e.Detail != d.Detail || e.Reason != "the hook ended with exit code 1" || !strings.HasPrefix(e.Detail, "Traceback\n  password h…[7] \ufffd\nä") ||
+		!strings.HasSuffix(e.Detail, "ä…") || len(e.Detail) > maxDetail+len("…") {
+		t.Errorf("recorded %d bytes: %.200q, the decision says %.200q", len(e.Detail), e.Detail, d.Detail)
+	}
+	if note := d.Steps[len(d.Steps)-1].Note; note != "hook_failed: "+d.Detail {
+		t.Errorf("the step notes %.200q", note)
+	}
+}
+
 func TestWithoutAMaskNothingOfTheCallIsRecorded(t *testing.T) {
 	log := &auditLog{}
 	newGate(t, Config{Detector: marker{}, Audit: log}).Decide(t.Context(), call("HARD topsecret"))
@@ -283,22 +302,34 @@ func TestLongArgumentsAreCutInTheLog(t *testing.T) {
 }
 
 func TestWhatCannotBeRecordedIsDenied(t *testing.T) {
-	full := auditFunc(func(Entry, bool) error { return errors.New("disk full") })
+	full := auditFunc(func(Entry, bool) error {
+		return errors.New("state: /srv/st/callgate.db: there is no space left; make room on that disk")
+	})
 	for name, tt := range map[string]struct {
 		command string
 		mode    Mode
 		reason  string
 	}{
-		"an unflagged call":         {"ls", Manual, "disk full"},
-		"a call allowed by a yes":   {"BAD", Manual, "disk full"},
-		"a call allowed by mode":    {"BAD", Off, "disk full"},
+		"an unflagged call":         {"ls", Manual, "the audit log could not be written"},
+		"a call allowed by a yes":   {"BAD", Manual, "the audit log could not be written"},
+		"a call allowed by mode":    {"BAD", Off, "the audit log could not be written"},
 		"a denial keeps its reason": {"HARD", Manual, "it destroys the machine"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGate(t, Config{Mode: tt.mode, Detector: marker{}, Audit: full, Person: says(Opinion{Verdict: Allow})})
 			d := g.Decide(t.Context(), call(tt.command))
-			if d.Verdict != Deny || d.Outcome != StoreFailed || !strings.Contains(d.Reason, tt.reason) {
+			if d.Verdict != Deny || d.Outcome != StoreFailed || !strings.Contains(d.Reason, tt.reason) ||
+				!strings.Contains(d.Detail, "/srv/st/callgate.db: there is no space left") {
 				t.Errorf("got %+v", d)
+			}
+			if last := d.Steps[len(d.Steps)-1]; last.Name != "audit" || !strings.Contains(last.Note, "callgate.db") {
+				t.Errorf("the last step is %+v", last)
+			}
+			text := RefusalText(d, call(tt.command).Call)
+			for _, not := range []string{"/srv", "callgate.db", "space", "disk"} {
+				if strings.Contains(text, not) {
+					t.Errorf("the model is told %q: %s", not, text)
+				}
 			}
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -77,15 +78,19 @@ func (c *Client) List(ctx context.Context, state gate.ApprovalState, limit int) 
 		path += "?" + query.Encode()
 	}
 	var l list
-	err := c.do(ctx, http.MethodGet, path, nil, &l)
-	return l.Approvals, err
+	if err := c.do(ctx, http.MethodGet, path, nil, &l); err != nil {
+		return nil, err
+	}
+	if l.Approvals == nil || slices.ContainsFunc(l.Approvals, strange) {
+		return nil, c.stranger("it gives no list of approvals")
+	}
+	return l.Approvals, nil
 }
 
-// Get gives one approval.
+// Get gives one approval. Ids are written in lower case; here and below the
+// case in which one is given does not matter.
 func (c *Client) Get(ctx context.Context, id string) (gate.Approval, error) {
-	var a gate.Approval
-	err := c.do(ctx, http.MethodGet, "approvals/"+url.PathEscape(id), nil, &a)
-	return a, err
+	return c.one(ctx, http.MethodGet, id, "", nil)
 }
 
 // Approve says yes to a question, by somebody and for a reason ("" for none),
@@ -100,9 +105,31 @@ func (c *Client) Deny(ctx context.Context, id, reason, by string) (gate.Approval
 }
 
 func (c *Client) answer(ctx context.Context, id, word, reason, by string) (gate.Approval, error) {
+	return c.one(ctx, http.MethodPost, id, "/"+word, map[string]string{"reason": reason, "by": by})
+}
+
+// one makes a request whose answer is the approval with that id.
+func (c *Client) one(ctx context.Context, method, id, behind string, in any) (gate.Approval, error) {
+	id = strings.ToLower(id)
 	var a gate.Approval
-	err := c.do(ctx, http.MethodPost, "approvals/"+url.PathEscape(id)+"/"+word, map[string]string{"reason": reason, "by": by}, &a)
-	return a, err
+	if err := c.do(ctx, method, "approvals/"+url.PathEscape(id)+behind, in, &a); err != nil {
+		return gate.Approval{}, err
+	}
+	if strange(a) || a.ID != id {
+		return gate.Approval{}, c.stranger("it does not give the approval")
+	}
+	return a, nil
+}
+
+// strange tells whether something is no approval of callgate's: any JSON
+// object can be read as one.
+func strange(a gate.Approval) bool {
+	return a.ID == "" || a.Created.IsZero() || !slices.Contains(States, a.State)
+}
+
+// stranger is the error for an answer that another program must have given.
+func (c *Client) stranger(how string) error {
+	return c.unreachable("what answers there is not callgate's control listener: " + how)
 }
 
 // maxAnswer bounds what is read of an answer: a full list of large calls.
@@ -145,7 +172,7 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 		return c.refused(resp.StatusCode, answer)
 	}
 	if err := json.Unmarshal(answer, out); err != nil {
-		return c.unreachable("what answers there is not callgate's control listener: " + err.Error())
+		return c.stranger(err.Error())
 	}
 	return nil
 }
@@ -173,7 +200,7 @@ func (c *Client) refused(status int, answer []byte) error {
 		Approval *gate.Approval
 	}
 	if err := json.Unmarshal(answer, &e); err != nil || e.Error == nil || e.Error.Code == "" {
-		return c.unreachable(fmt.Sprintf("what answers there is not callgate's control listener (status %d)", status))
+		return c.stranger(fmt.Sprintf("status %d", status))
 	}
 	ae := &APIError{Status: status, Code: e.Error.Code, Message: e.Error.Message, Approval: e.Approval}
 	if ae.Code == CodeUnauthorized {

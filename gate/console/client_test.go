@@ -64,6 +64,9 @@ func TestTheClientsErrorsSayWhatToDo(t *testing.T) {
 	}
 	good := listen(t, newAPI(newDesk(approval("p1", gate.StatePending), approval("d1", gate.StateDenied)))).Base
 	other := listen(t, http.NotFoundHandler()).Base
+	object := func(body string) string {
+		return listen(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })).Base
+	}
 	page := listen(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") })).Base
 	moved := listen(t, http.RedirectHandler(good+"/api/v1/approvals/p1", http.StatusTemporaryRedirect)).Base
 	for _, tt := range []struct {
@@ -73,6 +76,9 @@ func TestTheClientsErrorsSayWhatToDo(t *testing.T) {
 	}{
 		{"nobody listens", nobody, goodToken, "p1", ErrUnreachable, "is callgate serve running"},
 		{"another program listens", other, goodToken, "p1", ErrUnreachable, "not callgate's control listener"},
+		{"another program's JSON answers", object(`{"status":"ok"}`), goodToken, "p1", ErrUnreachable, "not callgate's control listener"},
+		{"another approval answers", object(`{"id":"p2","state":"approved","created":"2026-03-01T00:00:00Z"}`), goodToken, "p1", ErrUnreachable, "not callgate's control listener"},
+		{"an approval of another kind answers", object(`{"id":"p1","state":"ok","created":"2026-03-01T00:00:00Z"}`), goodToken, "p1", ErrUnreachable, "not callgate's control listener"},
 		{"a web page answers", page, goodToken, "p1", ErrUnreachable, "not callgate's control listener"},
 		{"a redirect is not followed", moved, goodToken, "p1", ErrUnreachable, "status 307"},
 		{"no token", good, "", "p1", ErrToken, "CALLGATE_CONTROL_TOKEN"},
@@ -92,6 +98,32 @@ func TestTheClientsErrorsSayWhatToDo(t *testing.T) {
 				t.Errorf("the error shows the token: %v", err)
 			}
 		})
+	}
+}
+
+func TestAListMustBeAList(t *testing.T) {
+	for _, body := range []string{`{}`, `{"status":"ok"}`, `{"approvals":null}`, `{"approvals":[{}]}`, `{"approvals":[{"id":"x"}]}`, `[]`, `null`, `1`, ``} {
+		c := listen(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
+		if list, err := c.List(t.Context(), "", 0); !errors.Is(err, ErrUnreachable) || list != nil || !strings.Contains(err.Error(), "not callgate's control listener") {
+			t.Errorf("%s: got %v, %v", body, list, err)
+		}
+	}
+	c := listen(t, newAPI(newDesk()))
+	if list, err := c.List(t.Context(), gate.StatePending, 0); err != nil || len(list) != 0 {
+		t.Errorf("an empty list: got %v, %v", list, err)
+	}
+}
+
+func TestIdsAreTakenInAnyCase(t *testing.T) {
+	c := listen(t, newAPI(newDesk(approval("p1xy", gate.StatePending), approval("p2xy", gate.StatePending))))
+	if a, err := c.Get(t.Context(), "P1XY"); err != nil || a.ID != "p1xy" {
+		t.Errorf("got %+v, %v", a, err)
+	}
+	if a, err := c.Approve(t.Context(), "P1xY", "", ""); err != nil || a.ID != "p1xy" || a.State != gate.StateApproved {
+		t.Errorf("got %+v, %v", a, err)
+	}
+	if a, err := c.Deny(t.Context(), "P2XY", "", ""); err != nil || a.ID != "p2xy" || a.State != gate.StateDenied {
+		t.Errorf("got %+v, %v", a, err)
 	}
 }
 

@@ -14,13 +14,16 @@
 // reason is then that of the JSON object or else what stands on standard
 // error. Everything else is a failure: another exit code, a signal, no answer
 // within the time, output that is missing, too long, not JSON, more than one
-// document or one with other keys.
+// document or one with other keys. The model is told in a few fixed words how a
+// hook failed; what it wrote to standard error then is the Detail of the
+// opinion, for operators alone.
 package hook
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -159,8 +162,7 @@ var interpreters = []string{"python", "node", "bash", "sh", "zsh", "dash", "ksh"
 
 // script is the file that an interpreter runs, "" when the command is not one.
 func script(argv []string, dir string) string {
-	base := strings.TrimRight(filepath.Base(argv[0]), "0123456789.")
-	if len(argv) < 2 || strings.HasPrefix(argv[1], "-") || !slices.Contains(interpreters, base) {
+	if len(argv) < 2 || strings.HasPrefix(argv[1], "-") || !slices.Contains(interpreters, baseName(argv[0])) {
 		return ""
 	}
 	if filepath.IsAbs(argv[1]) {
@@ -169,19 +171,77 @@ func script(argv []string, dir string) string {
 	return filepath.Join(dir, argv[1])
 }
 
+// baseName is the name of a program without its place and version.
+func baseName(program string) string {
+	return strings.TrimRight(filepath.Base(program), "0123456789.")
+}
+
 // ready tells whether the files of the command are still in place.
 func (h *Hook) ready() error {
 	if err := executable(h.argv[0]); err != nil {
 		return err
 	}
+	// A program that nobody may read, but run, is taken as it is.
+	if first, err := firstLine(h.argv[0]); err == nil {
+		if err := interpreted(h.argv[0], first); err != nil {
+			return err
+		}
+	}
 	if h.script == "" {
 		return nil
 	}
-	f, err := os.Open(h.script)
+	first, err := firstLine(h.script)
 	if err != nil {
 		return fmt.Errorf("hook: the script cannot be read: %w; create it or correct the path", err)
 	}
-	return f.Close()
+	if strings.HasSuffix(baseName(h.argv[0]), "sh") && strings.HasSuffix(first, "\r") {
+		return windowsLines(h.script)
+	}
+	return nil
+}
+
+// maxFirstLine is how much of a file's first line is read, in bytes; Linux
+// reads no more of it either.
+const maxFirstLine = 256
+
+// firstLine is the first line of a file, without the line break.
+func firstLine(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxFirstLine))
+	if err != nil {
+		return "", err
+	}
+	line, _, _ := strings.Cut(string(b), "\n")
+	return line, nil
+}
+
+// interpreted tells whether the interpreter that a program's first line names
+// is there. Where it is not, the system says no more than that there is no such
+// file, and everybody looks for the program.
+func interpreted(path, first string) error {
+	line, ok := strings.CutPrefix(first, "#!")
+	if !ok {
+		return nil
+	}
+	if strings.HasSuffix(line, "\r") {
+		return windowsLines(path)
+	}
+	words := strings.FieldsFunc(line, func(r rune) bool { return r == ' ' || r == '\t' })
+	if len(words) == 0 || !filepath.IsAbs(words[0]) {
+		return nil
+	}
+	if _, err := os.Stat(words[0]); errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("hook: the first line of %s names the interpreter %s, which does not exist; install it or correct the line", path, words[0])
+	}
+	return nil
+}
+
+func windowsLines(path string) error {
+	return fmt.Errorf("hook: the first line of %s ends in a carriage return, as Windows writes it, and no interpreter takes that; run sed -i 's/\\r$//' on it", path)
 }
 
 // passed are the variables of callgate's own environment that every hook gets.
@@ -244,8 +304,11 @@ func (h *Hook) Review(ctx context.Context, r *gate.Request) gate.Opinion {
 
 func (h *Hook) review(ctx context.Context, r *gate.Request) gate.Opinion {
 	in, err := h.event(r)
+	if errors.Is(err, errNotText) {
+		return failed(err.Error(), "")
+	}
 	if err != nil {
-		return failed(err.Error())
+		return failed("the call could not be given to the hook", err.Error())
 	}
 	run, cancel := context.WithTimeout(ctx, h.timeout)
 	defer cancel()
@@ -253,10 +316,10 @@ func (h *Hook) review(ctx context.Context, r *gate.Request) gate.Opinion {
 	case h.running <- struct{}{}:
 		defer func() { <-h.running }()
 	case <-run.Done():
-		return h.ended(ctx, "no hook could be started in time, too many run at once")
+		return h.ended(ctx, "too many hooks run at once")
 	}
 	if err := h.ready(); err != nil {
-		return failed(err.Error())
+		return failed(cannotStart, err.Error())
 	}
 	res := h.run(run, in)
 	if ctx.Err() != nil {
@@ -268,13 +331,18 @@ func (h *Hook) review(ctx context.Context, r *gate.Request) gate.Opinion {
 // ended is the opinion when ctx, or the hook's time, ended before an answer.
 func (h *Hook) ended(ctx context.Context, why string) gate.Opinion {
 	if err := context.Cause(ctx); err != nil {
-		return gate.Opinion{Outcome: gate.Cancelled, Reason: "the hook was stopped: " + err.Error()}
+		return gate.Opinion{Outcome: gate.Cancelled, Reason: "the hook was stopped before it answered", Detail: err.Error()}
 	}
-	return failed(why)
+	return failed("the hook could not be started in time", why)
 }
 
-func failed(how string) gate.Opinion {
-	return gate.Opinion{Outcome: gate.HookFailed, Reason: how}
+// cannotStart is how a hook failed that never ran.
+const cannotStart = "the hook could not be started"
+
+// failed is the opinion of a hook that failed. The model reads how, a few
+// fixed words; detail, which may hold anything, is for operators.
+func failed(how, detail string) gate.Opinion {
+	return gate.Opinion{Outcome: gate.HookFailed, Reason: how, Detail: detail}
 }
 
 // command prepares one run; the process is the leader of a group of its own.

@@ -164,8 +164,8 @@ func TestAnswersThatDoNotCount(t *testing.T) {
 				t.Fatal(err)
 			}
 			op := review(t, "cat "+file)
-			if op.Verdict != gate.Deny || op.Outcome != gate.HookFailed || !strings.Contains(op.Reason, tt.reason) {
-				t.Errorf("got %s %s: %s", op.Verdict, op.Outcome, op.Reason)
+			if op.Verdict != gate.Deny || op.Outcome != gate.HookFailed || op.Reason != badAnswer || !strings.Contains(op.Detail, tt.reason) {
+				t.Errorf("got %s %s: %s (%s)", op.Verdict, op.Outcome, op.Reason, op.Detail)
 			}
 		})
 	}
@@ -173,18 +173,19 @@ func TestAnswersThatDoNotCount(t *testing.T) {
 
 func TestEndsThatDoNotCount(t *testing.T) {
 	const yes = `echo '{"decision":"approve"}'; `
-	for _, tt := range []struct{ name, body, reason string }{
-		{"exit 1", yes + "exit 1", "exit code 1"},
-		{"exit 1 with a denial", `echo '{"decision":"deny"}'; exit 1`, "exit code 1"},
-		{"exit 3", yes + "exit 3", "exit code 3"},
-		{"exit 127", yes + "exec /does/not/exist", "exit code 127"},
-		{"exit 255", yes + "exit 255", "exit code 255"},
-		{"a message is shown", "echo 'Traceback: boom' >&2; exit 1", "exit code 1: Traceback: boom"},
-		{"a syntax error", "if", "exit code 2"},
-		{"SIGKILL", yes + "kill -9 $$", "signal"},
-		{"SIGTERM", yes + "kill -15 $$", "signal"},
-		{"too much output", "i=0; while :; do echo '                                                                                '; done", "more than 1048576 bytes"},
-		{"an approve and then too much", yes + "head -c 2000000 /dev/zero", "more than"},
+	for _, tt := range []struct{ name, body, reason, detail string }{
+		{"exit 1", yes + "exit 1", "the hook ended with exit code 1", ""},
+		{"exit 1 with a denial", `echo '{"decision":"deny"}'; exit 1`, "the hook ended with exit code 1", ""},
+		{"exit 3", yes + "exit 3", "the hook ended with exit code 3", ""},
+		{"exit 127", yes + "exec /does/not/exist", "the hook ended with exit code 127", "not found"},
+		{"exit 255", yes + "exit 255", "the hook ended with exit code 255", ""},
+		{"a message is for operators", "echo 'Traceback:' >&2; echo ' boom at /srv/hook.py' >&2; exit 1", "the hook ended with exit code 1", "Traceback:\n boom at /srv/hook.py"},
+		{"a long message is for operators", "head -c 9000 /dev/zero | tr '\\0' x >&2; exit 1", "the hook ended with exit code 1", strings.Repeat("x", maxErrors)},
+		{"a syntax error", "if", "", ""},
+		{"SIGKILL", yes + "echo boom >&2; kill -9 $$", "the hook crashed", "signal: killed: boom"},
+		{"SIGTERM", yes + "kill -15 $$", "the hook crashed", "signal: terminated"},
+		{"too much output", "i=0; while :; do echo '                                                                                '; done", "the hook printed too much", "more than 1048576 bytes"},
+		{"an approve and then too much", yes + "head -c 2000000 /dev/zero", "the hook printed too much", "more than"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			op := review(t, tt.body)
@@ -194,8 +195,8 @@ func TestEndsThatDoNotCount(t *testing.T) {
 				}
 				return
 			}
-			if op.Verdict != gate.Deny || op.Outcome != gate.HookFailed || !strings.Contains(op.Reason, tt.reason) {
-				t.Errorf("got %s %s: %s", op.Verdict, op.Outcome, op.Reason)
+			if op.Verdict != gate.Deny || op.Outcome != gate.HookFailed || op.Reason != tt.reason || !strings.Contains(op.Detail, tt.detail) {
+				t.Errorf("got %s %s: %s (%s)", op.Verdict, op.Outcome, op.Reason, op.Detail)
 			}
 		})
 	}
@@ -243,7 +244,7 @@ func TestATimeoutEndsTheWholeGroup(t *testing.T) {
 			h := newHook(t, Config{Command: writeScript(t, body), Timeout: 300 * time.Millisecond})
 			start := time.Now()
 			op := h.Review(t.Context(), flagged())
-			if op.Verdict != gate.Deny || op.Outcome != gate.HookFailed || !strings.Contains(op.Reason, "within 300ms") {
+			if op.Verdict != gate.Deny || op.Outcome != gate.HookFailed || op.Reason != "the hook timed out" || !strings.Contains(op.Detail, "within 300ms") {
 				t.Errorf("got %+v", op)
 			}
 			if took := time.Since(start); took > 5*time.Second {
@@ -259,7 +260,7 @@ func TestAProcessLeftBehind(t *testing.T) {
 	t.Run("that keeps the output open makes the answer void", func(t *testing.T) {
 		start := time.Now()
 		op := review(t, `sleep 600 & echo $! >`+pid+`; echo '{"decision":"approve"}'`)
-		if op.Verdict != gate.Deny || op.Outcome != gate.HookFailed || !strings.Contains(op.Reason, "left a process behind") {
+		if op.Verdict != gate.Deny || op.Outcome != gate.HookFailed || op.Reason != "the hook left a process behind" || !strings.Contains(op.Detail, "kept its output open") {
 			t.Errorf("got %+v", op)
 		}
 		if took := time.Since(start); took > 10*time.Second {
@@ -289,7 +290,7 @@ func TestTheEndOfTheContextEndsTheHook(t *testing.T) {
 		cancel(errors.New("the gate closes"))
 	}()
 	op := h.Review(ctx, flagged())
-	if op.Verdict != gate.Deny || op.Outcome != gate.Cancelled || !strings.Contains(op.Reason, "the gate closes") {
+	if op.Verdict != gate.Deny || op.Outcome != gate.Cancelled || !strings.Contains(op.Detail, "the gate closes") {
 		t.Errorf("got %+v", op)
 	}
 	gone(t, pid)
@@ -409,37 +410,46 @@ func TestTheEnvironmentIsClean(t *testing.T) {
 
 func TestNew(t *testing.T) {
 	dir := t.TempDir()
-	write := func(name string, mode os.FileMode) string {
+	write := func(name, first string, mode os.FileMode) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte("#!/bin/sh\n"), mode); err != nil {
+		if err := os.WriteFile(path, []byte(first+"\n"), mode); err != nil {
 			t.Fatal(err)
 		}
 		return path
 	}
-	plain, program := write("plain.py", 0o600), write("with space.sh", 0o700)
+	plain, program := write("plain.py", "#!/bin/sh", 0o600), write("with space.sh", "#!/bin/sh", 0o700)
+	windows := write("windows.sh", "#!/usr/bin/env python3\r", 0o700)
+	lost := write("lost.sh", "#! /does/not/exist -x", 0o700)
+	write("binary", "\x00\x01\r", 0o700)
+	write("env.sh", "#!relative -x", 0o700)
+	write("python3", "#!/bin/sh", 0o700)
+	write("bare.sh", "#!", 0o700)
 	for name, tt := range map[string]struct {
 		c    Config
 		want string
 	}{
-		"no command":                  {Config{}, "no command"},
-		"white space":                 {Config{Command: "  "}, "no command"},
-		"an empty word":               {Config{Command: "''"}, "no command"},
-		"a file that does not exist":  {Config{Command: dir + "/none"}, "does not exist; create it"},
-		"a file without the bit":      {Config{Command: plain}, "chmod +x"},
-		"a directory":                 {Config{Command: dir}, "is a directory"},
-		"a program not in PATH":       {Config{Command: "no-such-program-here"}, "not in PATH"},
-		"an unclosed quote":           {Config{Command: "sh 'x"}, "split into words"},
-		"a pipe":                      {Config{Command: "sh x | cat"}, "split into words"},
-		"a redirection":               {Config{Command: "sh x > y"}, "split into words"},
-		"two commands":                {Config{Command: "sh x; sh y"}, "split into words"},
-		"a substitution":              {Config{Command: "sh $(echo x)"}, "split into words"},
-		"a missing script":            {Config{Command: "sh " + dir + "/none.sh"}, "script cannot be read"},
-		"a missing script by its dir": {Config{Command: "sh none.sh", Dir: dir}, "script cannot be read"},
-		"a negative timeout":          {Config{Command: "sh -c x", Timeout: -1}, "below zero"},
-		"a directory that is missing": {Config{Command: "sh -c x", Dir: dir + "/none"}, "does not exist"},
-		"callgate's own variable":     {Config{Command: "sh -c x", Env: []string{"CALLGATE_CONTROL_TOKEN"}}, "CALLGATE_CONTROL_TOKEN"},
-		"callgate's own, small":       {Config{Command: "sh -c x", Env: []string{"callgate_x=1"}}, "callgate_x"},
-		"a variable without a name":   {Config{Command: "sh -c x", Env: []string{"=1"}}, "usable name"},
+		"no command":                   {Config{}, "no command"},
+		"white space":                  {Config{Command: "  "}, "no command"},
+		"an empty word":                {Config{Command: "''"}, "no command"},
+		"a file that does not exist":   {Config{Command: dir + "/none"}, "does not exist; create it"},
+		"a file without the bit":       {Config{Command: plain}, "chmod +x"},
+		"a directory":                  {Config{Command: dir}, "is a directory"},
+		"a program not in PATH":        {Config{Command: "no-such-program-here"}, "not in PATH"},
+		"an unclosed quote":            {Config{Command: "sh 'x"}, "split into words"},
+		"a pipe":                       {Config{Command: "sh x | cat"}, "split into words"},
+		"a redirection":                {Config{Command: "sh x > y"}, "split into words"},
+		"two commands":                 {Config{Command: "sh x; sh y"}, "split into words"},
+		"a substitution":               {Config{Command: "sh $(echo x)"}, "split into words"},
+		"lines as Windows writes them": {Config{Command: windows}, "windows.sh ends in a carriage return, as Windows writes it, and no interpreter takes that; run sed -i 's/\\r$//' on it"},
+		"such lines given to a shell":  {Config{Command: "bash " + windows}, "carriage return"},
+		"an interpreter that is lost":  {Config{Command: lost}, "names the interpreter /does/not/exist, which does not exist"},
+		"a missing script":             {Config{Command: "sh " + dir + "/none.sh"}, "script cannot be read"},
+		"a missing script by its dir":  {Config{Command: "sh none.sh", Dir: dir}, "script cannot be read"},
+		"a negative timeout":           {Config{Command: "sh -c x", Timeout: -1}, "below zero"},
+		"a directory that is missing":  {Config{Command: "sh -c x", Dir: dir + "/none"}, "does not exist"},
+		"callgate's own variable":      {Config{Command: "sh -c x", Env: []string{"CALLGATE_CONTROL_TOKEN"}}, "CALLGATE_CONTROL_TOKEN"},
+		"callgate's own, small":        {Config{Command: "sh -c x", Env: []string{"callgate_x=1"}}, "callgate_x"},
+		"a variable without a name":    {Config{Command: "sh -c x", Env: []string{"=1"}}, "usable name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if h, err := New(tt.c); err == nil || h != nil || !strings.Contains(err.Error(), tt.want) {
@@ -458,7 +468,11 @@ func TestNew(t *testing.T) {
 		"a variable":        {Config{Command: `"$HOOK_DIR/with space.sh"`, Env: []string{"HOOK_DIR"}}, []string{program}},
 		"the home":          {Config{Command: `~/with\ space.sh`}, []string{program}},
 		"relative to a dir": {Config{Command: `"./with space.sh"`, Dir: dir}, []string{program}},
-		"an interpreter":    {Config{Command: "sh plain.py", Dir: dir}, []string{"/bin/sh", "plain.py"}},
+		"such lines given to a program that takes them": {Config{Command: "./python3 windows.sh", Dir: dir}, []string{dir + "/python3", "windows.sh"}},
+		"a binary":                          {Config{Command: dir + "/binary"}, []string{dir + "/binary"}},
+		"an interpreter by a relative path": {Config{Command: dir + "/env.sh"}, []string{dir + "/env.sh"}},
+		"an interpreter without a name":     {Config{Command: dir + "/bare.sh"}, []string{dir + "/bare.sh"}},
+		"an interpreter":                    {Config{Command: "sh plain.py", Dir: dir}, []string{"/bin/sh", "plain.py"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, err := New(tt.c)
@@ -489,19 +503,31 @@ func TestAScriptThatIsGone(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if op := h.Review(t.Context(), flagged()); op.Outcome != gate.HookFailed || !strings.Contains(op.Reason, "script cannot be read") {
+	if op := h.Review(t.Context(), flagged()); op.Outcome != gate.HookFailed || op.Reason != cannotStart || !strings.Contains(op.Detail, "script cannot be read") {
 		t.Errorf("got %+v", op)
 	}
 }
 
 func TestAProgramThatCannotStart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "hook")
-	if err := os.WriteFile(path, []byte("#!/does/not/exist\n"), 0o700); err != nil {
-		t.Fatal(err)
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
-	op := newHook(t, Config{Command: path}).Review(t.Context(), flagged())
-	if op.Verdict != gate.Deny || op.Outcome != gate.HookFailed || !strings.Contains(op.Reason, "could not be run") {
-		t.Errorf("got %+v", op)
+	write("#!/bin/sh\n")
+	h := newHook(t, Config{Command: path})
+	for name, tt := range map[string]struct{ text, detail string }{
+		"no format that the system knows": {"\x7fELF, it says", "exec format error"},
+		"no interpreter":                  {"#!/does/not/exist\n", "interpreter /does/not/exist, which does not exist"},
+		"lines as Windows writes them":    {"#!/bin/sh\r\necho\r\n", "carriage return"},
+	} {
+		write(tt.text)
+		op := h.Review(t.Context(), flagged())
+		if op.Verdict != gate.Deny || op.Outcome != gate.HookFailed || op.Reason != cannotStart || !strings.Contains(op.Detail, tt.detail) {
+			t.Errorf("%s: got %+v", name, op)
+		}
 	}
 }
 
@@ -532,7 +558,7 @@ func TestOnlySoManyHooksRunAtOnce(t *testing.T) {
 	for range maxRunning {
 		h.running <- struct{}{}
 	}
-	if op := h.Review(t.Context(), flagged()); op.Outcome != gate.HookFailed || !strings.Contains(op.Reason, "too many") {
+	if op := h.Review(t.Context(), flagged()); op.Outcome != gate.HookFailed || op.Reason != "the hook could not be started in time" || !strings.Contains(op.Detail, "too many") {
 		t.Errorf("got %+v", op)
 	}
 	h.timeout = DefaultTimeout

@@ -8,9 +8,11 @@ import (
 )
 
 // ownGroup makes the process the leader of a new group, and the end of the
-// command's context the end of the whole group.
+// command's context the end of the whole group. Where the system can do that,
+// the process ends with the thread that starts it.
 func ownGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	endWithParent(cmd.SysProcAttr)
 	cmd.Cancel = func() error {
 		err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		if errors.Is(err, syscall.ESRCH) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -63,6 +64,11 @@ func (h *Hook) once(ctx context.Context, in []byte) result {
 	out := capped{limit: maxOutput, full: stop}
 	errs := capped{limit: maxErrors, full: func() {}}
 	cmd := h.command(ctx)
+	// On Linux the hook ends when the thread that started it does, so that the
+	// death of callgate is its death. The thread must outlive the hook: it stays
+	// with this goroutine until then.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	// A hook that does not read its input blocks nobody: exec writes it from
 	// a goroutine of its own, which ends with the process.
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &errs
@@ -95,27 +101,30 @@ func (c *capped) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// badAnswer is how a hook failed that answered outside the contract.
+const badAnswer = "the hook's answer is not one that can be accepted"
+
 // opinion reads the result by the contract.
 func (r result) opinion(timeout time.Duration) gate.Opinion {
 	ans, parseErr := parse(r.out)
 	var exit *exec.ExitError
 	switch {
 	case r.overflow:
-		return failed(fmt.Sprintf("the hook printed more than %d bytes", maxOutput))
+		return failed("the hook printed too much", fmt.Sprintf("more than %d bytes%s", maxOutput, behind(r.errors())))
 	case r.late:
-		return failed(fmt.Sprintf("the hook did not answer within %s", timeout))
+		return failed("the hook timed out", fmt.Sprintf("no answer within %s%s", timeout, behind(r.errors())))
 	case errors.Is(r.err, exec.ErrWaitDelay):
-		return failed("the hook ended and left a process behind that kept its output open")
+		return failed("the hook left a process behind", "it ended, and a process that it had started kept its output open"+behind(r.errors()))
 	case errors.As(r.err, &exit) && exit.ExitCode() == 2:
 		return gate.Opinion{Outcome: gate.Denied, Reason: firstOf(ans.Reason, r.message())}
 	case errors.As(r.err, &exit) && exit.ExitCode() > 0:
-		return failed(fmt.Sprintf("the hook ended with exit code %d%s", exit.ExitCode(), behind(r.message())))
+		return failed(fmt.Sprintf("the hook ended with exit code %d", exit.ExitCode()), r.errors())
 	case errors.As(r.err, &exit):
-		return failed("the hook ended by a signal (" + exit.String() + ")" + behind(r.message()))
+		return failed("the hook crashed", exit.String()+behind(r.errors()))
 	case r.err != nil:
-		return failed("the hook could not be run: " + r.err.Error())
+		return failed(cannotStart, r.err.Error())
 	case parseErr != nil:
-		return failed("the hook's answer is not one that can be accepted: " + parseErr.Error())
+		return failed(badAnswer, parseErr.Error()+behind(r.errors()))
 	}
 	op := gate.Opinion{Reason: ans.Reason}
 	switch ans.Decision {
@@ -126,7 +135,7 @@ func (r result) opinion(timeout time.Duration) gate.Opinion {
 	case "deny":
 		op.Outcome = gate.Denied
 	default:
-		return failed(fmt.Sprintf("the hook's decision is %.40q; only approve, deny and escalate are decisions", ans.Decision))
+		return failed(badAnswer, fmt.Sprintf("its decision is %.40q; only approve, deny and escalate are decisions", ans.Decision))
 	}
 	return op
 }
@@ -145,9 +154,14 @@ func behind(message string) string {
 	return ": " + message
 }
 
-// message is the beginning of standard error.
+// errors is what was kept of standard error.
+func (r result) errors() string {
+	return strings.TrimSpace(strings.ToValidUTF8(string(r.errs), ""))
+}
+
+// message is the beginning of standard error, as the reason of a denial.
 func (r result) message() string {
-	s := strings.TrimSpace(strings.ToValidUTF8(string(r.errs), ""))
+	s := r.errors()
 	if utf8.RuneCountInString(s) <= maxMessage {
 		return s
 	}

@@ -106,7 +106,7 @@ func TestTheStoreFails(t *testing.T) {
 			if got := <-op; got != "store bug" {
 				t.Errorf("the panic became %v", got)
 			}
-			d.says(t, gate.Deny, gate.StoreFailed, "could not be put")
+			d.says(t, gate.Deny, gate.StoreFailed, "ended in a panic")
 			b.idle()
 		})
 	})

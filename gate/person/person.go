@@ -34,9 +34,8 @@ type Config struct {
 	Notify func(context.Context, gate.Approval) error
 	// Mask hides secrets in what people are shown.
 	Mask func(string) string
-	// Timeout is how long a question can be answered, and how long a yes that
-	// was not used yet stays good, both counted from the question; 0 means
-	// DefaultTimeout.
+	// Timeout is how long a question can be answered; 0 means DefaultTimeout. A
+	// yes that was not used yet stays good for gate.YesLife after it at least.
 	Timeout time.Duration
 	// Hold is how long a call waits for the answer; the question outlives it.
 	// 0 means as long as the question is open.
@@ -193,7 +192,7 @@ func (d *Desk) put(ctx context.Context, q *question, r *gate.Request) *gate.Opin
 	defer close(q.ready)
 	defer func() {
 		if !whole {
-			d.fail(q, deny(gate.StoreFailed, "", "the question could not be put"))
+			d.fail(q, broken(gate.StoreFailed, "", "putting the question ended in a panic"))
 		}
 	}()
 	op := d.tryPut(ctx, q, r)
@@ -208,9 +207,9 @@ func (d *Desk) tryPut(ctx context.Context, q *question, r *gate.Request) *gate.O
 	case errors.Is(err, gate.ErrNotFound):
 		d.ask(ctx, q, d.approval(r, q.key, now))
 	case err != nil:
-		d.fail(q, deny(gate.StoreFailed, "", "the store of approvals failed: "+err.Error()))
+		d.fail(q, broken(gate.StoreFailed, "", "the store of approvals failed: "+err.Error()))
 	case a.Key != q.key:
-		d.fail(q, deny(gate.StoreFailed, "", "the store of approvals gave an approval for another call"))
+		d.fail(q, broken(gate.StoreFailed, "", "the store of approvals gave an approval for another call"))
 	case a.State == gate.StatePending:
 		d.adopt(q, a)
 	default:
@@ -237,7 +236,7 @@ func (d *Desk) ask(ctx context.Context, q *question, a gate.Approval) {
 	// An answer can come as soon as the approval exists.
 	d.adopt(q, a)
 	if err := d.c.Store.CreateApproval(context.WithoutCancel(ctx), a); err != nil {
-		d.fail(q, deny(gate.StoreFailed, "", "the question could not be stored: "+err.Error()))
+		d.fail(q, broken(gate.StoreFailed, "", "the question could not be stored: "+err.Error()))
 		return
 	}
 	err := d.notify(ctx, a)
@@ -248,11 +247,11 @@ func (d *Desk) ask(ctx context.Context, q *question, a gate.Approval) {
 	if cerr == nil && !closed { // somebody found the question and answered it
 		return
 	}
-	reason := "no person could be told of the question: " + err.Error()
+	detail := "no person could be told of the question: " + err.Error()
 	if cerr != nil {
-		reason += "; and it could not be closed: " + cerr.Error()
+		detail += "; and it could not be closed: " + cerr.Error()
 	}
-	d.fail(q, deny(gate.NotifyFailed, a.ID, reason))
+	d.fail(q, broken(gate.NotifyFailed, a.ID, detail))
 }
 
 func (d *Desk) notify(ctx context.Context, a gate.Approval) (err error) {
@@ -322,7 +321,7 @@ func (d *Desk) spend(ctx context.Context, a gate.Approval, at time.Time) *gate.O
 	// Never cut short: a yes that was used up and then forgotten is lost.
 	ok, err := d.c.Store.SpendApproval(context.WithoutCancel(ctx), a.ID, at)
 	if err != nil {
-		op := deny(gate.StoreFailed, a.ID, "the yes could not be marked as used: "+err.Error())
+		op := broken(gate.StoreFailed, a.ID, "the yes could not be marked as used: "+err.Error())
 		return &op
 	}
 	if !ok {
@@ -333,6 +332,12 @@ func (d *Desk) spend(ctx context.Context, a gate.Approval, at time.Time) *gate.O
 
 func deny(o gate.Outcome, id, reason string) gate.Opinion {
 	return gate.Opinion{Verdict: gate.Deny, Outcome: o, By: "person", Approval: id, Reason: reason}
+}
+
+// broken is the denial where something failed on this side. Its reason is left
+// to what was found in the call; the detail is for operators.
+func broken(o gate.Outcome, id, detail string) gate.Opinion {
+	return gate.Opinion{Verdict: gate.Deny, Outcome: o, By: "person", Approval: id, Detail: detail}
 }
 
 // said tells what a person said, in one sentence without a full stop.

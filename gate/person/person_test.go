@@ -132,8 +132,14 @@ func (c *client) says(t *testing.T, v gate.Verdict, o gate.Outcome, reason strin
 	synctest.Wait()
 	select {
 	case op := <-c.op:
-		if op.Verdict != v || op.Outcome != o || op.By != "person" || !strings.Contains(op.Reason, reason) {
-			t.Errorf("got %s %s by %s: %s; want %s %s …%s…", op.Verdict, op.Outcome, op.By, op.Reason, v, o, reason)
+		text := op.Reason
+		if o == gate.StoreFailed || o == gate.NotifyFailed { // how, is for operators
+			if text = op.Detail; op.Reason != "" {
+				t.Errorf("the model would be told %q", op.Reason)
+			}
+		}
+		if op.Verdict != v || op.Outcome != o || op.By != "person" || !strings.Contains(text, reason) {
+			t.Errorf("got %s %s by %s: %s; want %s %s …%s…", op.Verdict, op.Outcome, op.By, text, v, o, reason)
 		}
 		if len(op.Steps) != 1 || op.Steps[0].Name != "wait" || op.Steps[0].Note != string(o) {
 			t.Errorf("steps %+v", op.Steps)
@@ -432,11 +438,27 @@ func TestTheHoldPasses(t *testing.T) {
 	})
 	scene(t, times, func(t *testing.T, b *bench) {
 		b.ask(request("rm"))
-		pass(2 * time.Minute)
+		pass(9 * time.Minute)
 		b.answer(true)
-		pass(8 * time.Minute) // the yes is too old
+		pass(gate.YesLife) // the yes is too old
 		b.ask(request("rm")).waits(t)
 		b.questions(2)
+	})
+	scene(t, times, func(t *testing.T, b *bench) { // a yes in the last second has a life of its own
+		c := b.ask(request("rm"))
+		pass(10*time.Minute - time.Second)
+		c.says(t, gate.Deny, gate.Pending, "")
+		b.answer(true)
+		pass(gate.YesLife - time.Second)
+		b.ask(request("rm")).says(t, gate.Allow, gate.Allowed, "ann")
+		b.ask(request("rm")).waits(t) // used up
+	})
+	scene(t, Config{Timeout: time.Hour, Hold: time.Minute}, func(t *testing.T, b *bench) { // an early one lasts as long as its question
+		b.ask(request("rm"))
+		pass(2 * time.Minute)
+		b.answer(true)
+		pass(57 * time.Minute)
+		b.ask(request("rm")).says(t, gate.Allow, gate.Allowed, "ann")
 	})
 }
 
@@ -597,7 +619,9 @@ func TestARestart(t *testing.T) {
 	scene(t, Config{}, func(t *testing.T, b *bench) {
 		c := b.ask(request("rm"))
 		c.stop(errors.New("closing"))
-		c.says(t, gate.Deny, gate.Cancelled, "closing")
+		if op := c.says(t, gate.Deny, gate.Cancelled, "was ended"); op.Detail != "closing" {
+			t.Errorf("got %+v", op)
+		}
 		b.states(map[gate.ApprovalState]int{gate.StatePending: 1})
 		b.idle()
 

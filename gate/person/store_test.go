@@ -76,7 +76,7 @@ func (m *memory) CreateApproval(ctx context.Context, a gate.Approval) error {
 		m.complain("created %+v", a)
 	}
 	for _, o := range m.list {
-		if o.Key == a.Key && (o.State == gate.StatePending || o.State == gate.StateApproved) && a.Created.Before(o.Expires) {
+		if o.Key == a.Key && (o.State == gate.StatePending || o.State == gate.StateApproved) && a.Created.Before(o.UsableUntil()) {
 			m.complain("created %s while %s is open", a.ID, o.ID)
 		}
 	}
@@ -131,7 +131,7 @@ func (m *memory) SpendApproval(ctx context.Context, id string, at time.Time) (bo
 		return false, err
 	}
 	a := m.at(id)
-	if a == nil || a.State != gate.StateApproved || !at.Before(a.Expires) {
+	if a == nil || a.State != gate.StateApproved || !at.Before(a.UsableUntil()) {
 		return false, nil
 	}
 	a.State = gate.StateSpent
@@ -146,7 +146,7 @@ func (m *memory) OpenApproval(ctx context.Context, key string, at time.Time) (ga
 		return gate.Approval{}, err
 	}
 	for _, a := range slices.Backward(m.list) {
-		if a.Key == key && (a.State == gate.StatePending || a.State == gate.StateApproved) && at.Before(a.Expires) {
+		if a.Key == key && (a.State == gate.StatePending || a.State == gate.StateApproved) && at.Before(a.UsableUntil()) {
 			return a, nil
 		}
 	}

@@ -63,7 +63,9 @@ func (d *Desk) expiry(q *question) (<-chan time.Time, func() bool) {
 // stays open in the store.
 func (d *Desk) cancelled(ctx context.Context, q *question) (gate.Opinion, bool) {
 	d.leave(q, true)
-	return deny(gate.Cancelled, d.asked(q).ID, "the wait for a person ended: "+context.Cause(ctx).Error()), false
+	op := deny(gate.Cancelled, d.asked(q).ID, "the wait for a person was ended")
+	op.Detail = context.Cause(ctx).Error()
+	return op, false
 }
 
 // away goes on for a client that is gone. While others wait for the same
@@ -151,7 +153,7 @@ func (d *Desk) shut(ctx context.Context, q *question, to gate.ApprovalState) {
 	if err == nil {
 		err = errors.New("it is still pending after it was closed")
 	}
-	d.fail(q, deny(gate.StoreFailed, id, "the question could not be closed: "+err.Error()))
+	d.fail(q, broken(gate.StoreFailed, id, "the question could not be closed: "+err.Error()))
 }
 
 // ended gives the opinion for a client that saw its question end. A yes is
@@ -190,5 +192,5 @@ func closed(a gate.Approval) gate.Opinion {
 	case gate.StateExpired:
 		return deny(gate.Timeout, a.ID, "no person answered in time")
 	}
-	return deny(gate.StoreFailed, a.ID, "the question ended as "+string(a.State))
+	return broken(gate.StoreFailed, a.ID, "the question ended as "+string(a.State))
 }

@@ -173,7 +173,7 @@ var keys = []struct {
 	{"ghp_", 20}, {"gho_", 20}, {"ghu_", 20}, {"ghs_", 20}, {"ghr_", 20}, {"github_pat_", 20},
 	{"glpat-", 16}, {"AKIA", 16}, {"ASIA", 16}, {"AIza", 30},
 	{"xoxa-", 10}, {"xoxb-", 10}, {"xoxp-", 10}, {"xoxr-", 10}, {"xoxs-", 10}, {"xapp-", 10},
-	{"hf_", 20}, {"npm_", 30}, {"pypi-", 30}, {"dop_v1_", 30}, {"AGE-SECRET-KEY-", 20},
+	{"hf_", 20}, {"cg_", 20}, {"npm_", 30}, {"pypi-", 30}, {"dop_v1_", 30}, {"AGE-SECRET-KEY-", 20},
 }
 
 // leastKey is the length of the shortest key.

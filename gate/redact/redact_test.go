@@ -2,8 +2,10 @@ package redact
 
 import (
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // alnum gives n letters and digits.
@@ -41,6 +43,8 @@ func TestSecrets(t *testing.T) {
 		{"a private key", pem, "-----BEGIN RSA PRIVATE KEY-----\n…[64]\n…[42]\n-----END RSA PRIVATE KEY-----\n"},
 		{"a private key in JSON", `{"k":"-----BEGIN PRIVATE KEY-----\n` + alnum(64) + `\n-----END PRIVATE KEY-----\nls -la"}`,
 			`{"k":"-----BEGIN PRIVATE KEY-----\n…[64]\n-----END PRIVATE KEY-----\nls -la"}`},
+		{"callgate's own control token", "approve with CALLGATE_CONTROL_TOKEN=cg_" + strings.Repeat("QX7", 8) + "AB now", "approve with CALLGATE_CONTROL_TOKEN=cg_Q…[29] now"},
+		{"a control token alone", "cg_" + strings.Repeat("QX7", 8) + "AB", "cg_Q…[29]"},
 		{"two keys in one line", "sk-" + alnum(20) + ";sk-" + alnum(21), "sk-a…[23];sk-a…[24]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -56,6 +60,7 @@ func TestNoSecrets(t *testing.T) {
 		"",
 		"ls -la /tmp && rm -rf build",
 		"sk-learn is a library",
+		"cg_create_variable()",
 		"echo sk-",
 		"git commit -m 'rotate the token'",
 		"max_tokens: 4096",
@@ -146,20 +151,26 @@ func FuzzSecrets(f *testing.F) {
 func TestVisible(t *testing.T) {
 	for _, tt := range []struct{ name, in, want string }{
 		{"plain text", `echo "a\nb" | cat`, `echo "a\nb" | cat`},
+		{"backslashes", `printf 'a\tb\x00\\' | sed 's/\./\n/'`, `printf 'a\tb\x00\\' | sed 's/\./\n/'`},
+		{"redirections", "cat <in >out <<EOF; diff <(a) <(b)", "cat <in >out <<EOF; diff <(a) <(b)"},
 		{"letters of any script", "päper 日本 ½ é", "päper 日本 ½ é"},
-		{"line breaks and tabs", "a\nb\rc\td", `a\nb\rc\td`},
-		{"terminal escapes", "a\x1b[2Jb\x07\x00\x7f", `a\x1b[2Jb\x07\x00\x7f`},
-		{"C1 controls", "a\u009b2Jb", `a\u009b2Jb`},
-		{"bidirectional overrides", "rm \u202exslx\u202c \u2066a\u2069", `rm \u202exslx\u202c \u2066a\u2069`},
-		{"zero width", "l\u200bs\u200d\ufeff\u2060", `l\u200bs\u200d\ufeff\u2060`},
-		{"soft hyphen", "a\u00adb", `a\u00adb`},
-		{"other blanks", "a\u00a0b\u3000c\u2003d\u2800e\u3164f", `a\u00a0b\u3000c\u2003d\u2800e\u3164f`},
-		{"line separators", "a\u2028b\u2029c", `a\u2028b\u2029c`},
-		{"variation selectors", "a\ufe0fb\U000e0100c", `a\ufe0fb\U000e0100c`},
-		{"tags", "a\U000e0041b", `a\U000e0041b`},
-		{"private and unassigned", "a\ue000b\U0010fffec", `a\ue000b\U0010fffec`},
-		{"bytes that are not text", "a\xffb\xc3", `a\xffb\xc3`},
+		{"line breaks and tabs", "a\nb\rc\td", "a␊b␍c␉d"},
+		{"a tab is not what stands for one in a string", "\t" + `\t`, `␉\t`},
+		{"terminal escapes", "a\x1b[2Jb\x07\x00\x7f", "a␛[2Jb␇␀␡"},
+		{"C1 controls", "a\u009b2Jb", "a<U+009B>2Jb"},
+		{"bidirectional overrides", "rm \u202exslx\u202c \u2066a\u2069", "rm <U+202E>xslx<U+202C> <U+2066>a<U+2069>"},
+		{"zero width", "l\u200bs\u200d\ufeff\u2060", "l<U+200B>s<U+200D><U+FEFF><U+2060>"},
+		{"soft hyphen", "a\u00adb", "a<U+00AD>b"},
+		{"other blanks", "a\u00a0b\u3000c\u2003d\u2800e\u3164f", "a<U+00A0>b<U+3000>c<U+2003>d<U+2800>e<U+3164>f"},
+		{"line separators", "a\u2028b\u2029c", "a<U+2028>b<U+2029>c"},
+		{"variation selectors", "a\ufe0fb\U000e0100c", "a<U+FE0F>b<U+E0100>c"},
+		{"tags", "a\U000e0041b", "a<U+E0041>b"},
+		{"private and unassigned", "a\ue000b\U0010fffec", "a<U+E000>b<U+10FFFE>c"},
+		{"bytes that are not text", "a\xffb\xc3", "a<byte FF>b<byte C3>"},
 		{"a real replacement character", "a\ufffdb", "a\ufffdb"},
+		{"a typed picture", "a␉b␡", "a<U+2409>b<U+2421>"},
+		{"pictures of nothing that is escaped", "␠␢␤", "␠␢␤"},
+		{"a typed sign", "<U+202E> <byte FF> <u+202e> <U-1>", "<U+003C>U+202E> <U+003C>byte FF> <u+202e> <U-1>"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := Visible(tt.in); got != tt.want {
@@ -169,8 +180,43 @@ func TestVisible(t *testing.T) {
 	}
 }
 
+// unseen undoes Visible.
+func unseen(t *testing.T, s string) string {
+	t.Helper()
+	var b strings.Builder
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		switch {
+		case pictured(r) && r == pictureOfDelete:
+			b.WriteByte(0x7f)
+		case pictured(r):
+			b.WriteByte(byte(r - pictures))
+		case sign(s):
+			body, rest, ok := strings.Cut(s, ">")
+			_, digits, isByte := strings.Cut(body, "<byte ")
+			if !isByte {
+				digits = strings.TrimPrefix(body, "<U+")
+			}
+			v, err := strconv.ParseUint(digits, 16, 32)
+			if !ok || err != nil {
+				t.Fatalf("%q is no sign", s)
+			}
+			if s = rest; isByte {
+				b.WriteByte(byte(v))
+			} else {
+				b.WriteRune(rune(v))
+			}
+			continue
+		default:
+			b.WriteString(s[:n])
+		}
+		s = s[n:]
+	}
+	return b.String()
+}
+
 func FuzzVisible(f *testing.F) {
-	for _, s := range []string{"plain", "a\n\x1b", "\u202e\U000e0041", "\xff\xc3\x28"} {
+	for _, s := range []string{"plain", "a\n\x1b", "\u202e\U000e0041", "\xff\xc3\x28", "<U+202E>", "<<byte FF>\x7f␡", `\t` + "\t␉", "<U+\x00"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -180,8 +226,8 @@ func FuzzVisible(f *testing.F) {
 				t.Fatalf("%q still holds %U at %d", got, r, i)
 			}
 		}
-		if again := Visible(got); again != got {
-			t.Fatalf("%q became %q, then %q", s, got, again)
+		if back := unseen(t, got); back != s {
+			t.Fatalf("%q became %q, which reads as %q", s, got, back)
 		}
 	})
 }

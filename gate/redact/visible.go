@@ -8,10 +8,13 @@ import (
 )
 
 // Visible shows every character that a terminal would act on, hide or reorder
-// as an escape: control characters (line breaks and tabs too, so the result is
-// one line), zero-width and bidirectional ones, blanks other than the space,
-// variation selectors, tags, unassigned and private ones, and bytes that are
-// not UTF-8. The rest stays as it is, backslashes too.
+// as a sign: control characters (line breaks and tabs too, so the result is one
+// line) by the pictures that Unicode has for them, as ␉ for a tab; zero-width
+// and bidirectional ones, blanks other than the space, variation selectors,
+// tags, unassigned and private ones as <U+202E>; bytes that are not UTF-8 as
+// <byte FF>. The rest stays as it is, backslashes too, except for what would
+// read as such a sign, of which the first character is written as one: so a
+// sign always stands for the character, and no text can pose as another.
 func Visible(s string) string {
 	if shown(s) {
 		return s
@@ -21,31 +24,38 @@ func Visible(s string) string {
 		r, n := utf8.DecodeRuneInString(s[i:])
 		switch {
 		case r == utf8.RuneError && n == 1:
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case r == '\n':
-			b.WriteString(`\n`)
-		case r == '\r':
-			b.WriteString(`\r`)
-		case r == '\t':
-			b.WriteString(`\t`)
-		case r < 0x20 || r == 0x7f:
-			fmt.Fprintf(&b, `\x%02x`, r)
-		case !hidden(r):
-			b.WriteString(s[i : i+n])
-		case r > 0xffff:
-			fmt.Fprintf(&b, `\U%08x`, r)
+			fmt.Fprintf(&b, "<byte %02X>", s[i])
+		case r < 0x20:
+			b.WriteRune(pictures + r)
+		case r == 0x7f:
+			b.WriteRune(pictureOfDelete)
+		case hidden(r) || pictured(r) || r == '<' && sign(s[i:]):
+			fmt.Fprintf(&b, "<U+%04X>", r)
 		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
+			b.WriteString(s[i : i+n])
 		}
 		i += n
 	}
 	return b.String()
 }
 
-// shown tells that a text is printable ASCII.
+// The pictures of control characters begin with that of NUL.
+const pictures, pictureOfDelete = '\u2400', '\u2421'
+
+// pictured tells whether a rune is the picture of a control character.
+func pictured(r rune) bool {
+	return pictures <= r && r < pictures+0x20 || r == pictureOfDelete
+}
+
+// sign tells whether a text begins as a sign of Visible does.
+func sign(s string) bool {
+	return strings.HasPrefix(s, "<U+") || strings.HasPrefix(s, "<byte ")
+}
+
+// shown tells that a text is printable ASCII and holds no sign.
 func shown(s string) bool {
 	for i := 0; i < len(s); i++ {
-		if s[i] < ' ' || s[i] > '~' {
+		if s[i] < ' ' || s[i] > '~' || s[i] == '<' && sign(s[i:]) {
 			return false
 		}
 	}

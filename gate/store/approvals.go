@@ -79,10 +79,15 @@ func (s *Store) CloseApproval(ctx context.Context, id string, to gate.ApprovalSt
 	return s.move(ctx, id, `UPDATE approvals SET state = ? WHERE id = ? AND state = 'pending'`, string(to), id)
 }
 
+// yesIsGood is gate.Approval.UsableUntil for a yes, as a condition on
+// gate.YesLife and a time.
+const yesIsGood = `state = 'approved' AND max(expires, answered + ?) > ?`
+
 // SpendApproval moves an approved one to spent, once for ever; it reports
-// false when it is in any other state, expired at that time, or unknown.
+// false when it is in any other state, of no use any more at that time, or
+// unknown.
 func (s *Store) SpendApproval(ctx context.Context, id string, at time.Time) (bool, error) {
-	return s.move(ctx, id, `UPDATE approvals SET state = 'spent' WHERE id = ? AND state = 'approved' AND expires > ?`, id, nanos(at))
+	return s.move(ctx, id, `UPDATE approvals SET state = 'spent' WHERE id = ? AND `+yesIsGood, id, int64(gate.YesLife), nanos(at))
 }
 
 func (s *Store) move(ctx context.Context, id, query string, args ...any) (moved bool, err error) {
@@ -94,10 +99,12 @@ func (s *Store) move(ctx context.Context, id, query string, args ...any) (moved 
 }
 
 // OpenApproval returns the newest approval with that key that is pending or
-// approved and not expired at that time; gate.ErrNotFound when there is none.
+// approved and can still be used at that time; gate.ErrNotFound when there is
+// none.
 func (s *Store) OpenApproval(ctx context.Context, key string, at time.Time) (gate.Approval, error) {
 	row := s.read.QueryRowContext(ctx, `SELECT `+approvalColumns+` FROM approvals
-		WHERE key = ? AND state IN ('pending', 'approved') AND expires > ? ORDER BY created DESC, rowid DESC LIMIT 1`, key, nanos(at))
+		WHERE key = ? AND (state = 'pending' AND expires > ? OR `+yesIsGood+`) ORDER BY created DESC, rowid DESC LIMIT 1`,
+		key, nanos(at), int64(gate.YesLife), nanos(at))
 	a, err := scanApproval(row)
 	if errors.Is(err, sql.ErrNoRows) {
 		return gate.Approval{}, gate.ErrNotFound

@@ -195,6 +195,16 @@ func TestOnlyAnApprovedOneIsSpentAndOnlyOnce(t *testing.T) {
 		{"pending", func(*testing.T, *Store) {}, at, false},
 		{"denied", answered(false), at, false},
 		{"approved and expired since", answered(true), at.Add(time.Hour), false},
+		{"approved in the last minute, and the question's time is over", func(t *testing.T, s *Store) {
+			if _, err := s.AnswerApproval(t.Context(), "a1", gate.Answer{Approve: true}, at.Add(59*time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+		}, at.Add(59*time.Minute + gate.YesLife - 1), true},
+		{"approved in the last minute, and that is too long ago", func(t *testing.T, s *Store) {
+			if _, err := s.AnswerApproval(t.Context(), "a1", gate.Answer{Approve: true}, at.Add(59*time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+		}, at.Add(59*time.Minute + gate.YesLife), false},
 		{"withdrawn", func(t *testing.T, s *Store) {
 			if _, err := s.CloseApproval(t.Context(), "a1", gate.StateWithdrawn, at); err != nil {
 				t.Fatal(err)
@@ -385,7 +395,7 @@ func (m model) answer(id string, yes bool, at time.Time) error {
 	case a.State != gate.StatePending:
 		return gate.ErrAnswered
 	case yes:
-		a.State = gate.StateApproved
+		a.State, a.Answered = gate.StateApproved, at
 	default:
 		a.State = gate.StateDenied
 	}
@@ -394,7 +404,7 @@ func (m model) answer(id string, yes bool, at time.Time) error {
 
 func (m model) move(id string, from, to gate.ApprovalState, at time.Time) bool {
 	a := m[id]
-	if a == nil || a.State != from || from == gate.StateApproved && !a.Expires.After(at) {
+	if a == nil || a.State != from || from == gate.StateApproved && !a.UsableUntil().After(at) {
 		return false
 	}
 	a.State = to
@@ -444,7 +454,7 @@ func FuzzApprovals(f *testing.F) {
 				}
 			case 4:
 				a, err := s.OpenApproval(t.Context(), "key of "+id, at)
-				usable := m[id] != nil && (m[id].State == gate.StatePending || m[id].State == gate.StateApproved) && m[id].Expires.After(at)
+				usable := m[id] != nil && (m[id].State == gate.StatePending || m[id].State == gate.StateApproved) && m[id].UsableUntil().After(at)
 				if usable != (err == nil) || usable && a.State != m[id].State {
 					t.Fatalf("open %s: got %v, %v, want usable %v", id, a.State, err, usable)
 				}

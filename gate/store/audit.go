@@ -74,7 +74,7 @@ func (h Head) mac(key []byte) []byte {
 // openChain reads the key and the head record and checks the log's end, so
 // that nothing is added to a log that was cut off. In a fresh directory it
 // begins a log.
-func openChain(ctx context.Context, c *sql.Conn, dir string) ([]byte, Head, error) {
+func openChain(ctx context.Context, c *sql.Conn, dir string, warn func(string)) ([]byte, Head, error) {
 	path := filepath.Join(dir, dbName)
 	key, err := readKey(dir)
 	missing := errors.Is(err, os.ErrNotExist)
@@ -94,7 +94,7 @@ func openChain(ctx context.Context, c *sql.Conn, dir string) ([]byte, Head, erro
 	case !begun:
 		return nil, Head{}, &Error{File: path, Reason: "its audit log has lost its head record", Remedy: remedyAudit}
 	}
-	if err := tighten(filepath.Join(dir, keyName)); err != nil {
+	if err := tighten(filepath.Join(dir, keyName), warn); err != nil {
 		return nil, Head{}, err
 	}
 	if problem, err := checkEnd(ctx, c, key, head, mac); err != nil {
@@ -217,7 +217,7 @@ func (s *Store) Record(_ context.Context, e gate.Entry, durable bool) error {
 	for _, p := range []*string{&e.Agent, &e.Session, &e.Tool, (*string)(&e.Outcome), &e.Verdict} {
 		*p = strings.ToValidUTF8(*p, "\ufffd")
 	}
-	size := len(e.Args) + len(e.Reason) + 1024
+	size := len(e.Args) + len(e.Reason) + len(e.Detail) + 1024
 	if !durable {
 		if queued, err := s.write.batch(&e, size); queued || err != nil {
 			return auditError(err)
@@ -282,18 +282,21 @@ func (s *Store) Entries(ctx context.Context, q Query) iter.Seq2[gate.Entry, erro
 		}
 		rows, err := s.read.QueryContext(ctx, query, args...)
 		if err != nil {
-			yield(gate.Entry{}, fmt.Errorf("audit: %w", err))
+			yield(gate.Entry{}, s.readError(err))
 			return
 		}
 		defer rows.Close()
 		for rows.Next() {
 			e, err := scanEntry(rows)
+			if err != nil {
+				err = s.readError(err)
+			}
 			if !yield(e, err) || err != nil {
 				return
 			}
 		}
-		if err := rows.Err(); err != nil {
-			yield(gate.Entry{}, fmt.Errorf("audit: %w", err))
+		if err := s.readError(rows.Err()); err != nil {
+			yield(gate.Entry{}, err)
 		}
 	}
 }
@@ -303,9 +306,12 @@ func (s *Store) Entry(ctx context.Context, seq int64) (gate.Entry, error) {
 	row := s.read.QueryRowContext(ctx, `SELECT seq, body, hash FROM audit WHERE seq = ?`, seq)
 	e, err := scanEntry(row)
 	if errors.Is(err, sql.ErrNoRows) {
-		return gate.Entry{}, fmt.Errorf("audit: entry %d: %w", seq, ErrNoEntry)
+		if err = s.readError(nil); err == nil {
+			err = fmt.Errorf("audit: entry %d: %w", seq, ErrNoEntry)
+		}
+		return gate.Entry{}, err
 	}
-	return e, err
+	return e, s.readError(err)
 }
 
 // scanner is what a row and the rows of a query have in common.
@@ -315,11 +321,11 @@ func scanEntry(row scanner) (gate.Entry, error) {
 	var seq int64
 	var body, hash []byte
 	if err := row.Scan(&seq, &body, &hash); err != nil {
-		return gate.Entry{}, fmt.Errorf("audit: %w", err)
+		return gate.Entry{}, err
 	}
 	var e gate.Entry
 	if err := json.Unmarshal(body, &e); err != nil {
-		return gate.Entry{}, fmt.Errorf("audit: entry %d: %w", seq, err)
+		return gate.Entry{}, fmt.Errorf("entry %d: %w", seq, err)
 	}
 	e.Hash = hex.EncodeToString(hash)
 	return e, nil

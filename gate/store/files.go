@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -41,7 +42,7 @@ func explain(file string, err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
-	e := &Error{File: file, Reason: err.Error(), Remedy: "see the reason", Err: err}
+	e := &Error{File: file, Reason: err.Error(), Remedy: "mend that, or name another state directory", Err: err}
 	if se, ok := errors.AsType[*sqlite.Error](err); ok {
 		explainSQLite(e, se)
 		return e
@@ -50,6 +51,16 @@ func explain(file string, err error) error {
 		e.File, e.Reason = pe.Path, pe.Err.Error()
 	}
 	switch {
+	case errors.Is(err, syscall.EISDIR):
+		e.Reason, e.Remedy = "it is a directory where a file is wanted", "move it away"
+	case errors.Is(err, syscall.ELOOP):
+		e.Remedy = "move the link away and put there what it points to"
+	case errors.Is(err, os.ErrNotExist):
+		e.Remedy = "name a place where directories can be made"
+	case errors.Is(err, syscall.ENAMETOOLONG):
+		e.Remedy = "name a shorter path"
+	case errors.Is(err, syscall.EIO):
+		e.Remedy = remedyDisk
 	case errors.Is(err, os.ErrPermission), errors.Is(err, syscall.EROFS):
 		e.Remedy = "let the user that runs callgate write there, or name another state directory"
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
@@ -62,8 +73,15 @@ func explain(file string, err error) error {
 
 const (
 	remedySpace   = "make room on that disk"
+	remedyDisk    = "look at the disk's health and free space"
 	remedyRestore = "restore it from a backup, or move the state directory away to begin anew; callgate deletes nothing itself"
 )
+
+// isCode tells whether err comes from SQLite with one of these primary codes.
+func isCode(err error, codes ...int) bool {
+	se, ok := errors.AsType[*sqlite.Error](err)
+	return ok && slices.Contains(codes, se.Code()&0xff) // the rest is the extended code
+}
 
 func explainSQLite(e *Error, se *sqlite.Error) {
 	switch se.Code() & 0xff { // the rest is the extended code
@@ -74,7 +92,7 @@ func explainSQLite(e *Error, se *sqlite.Error) {
 	case sqlite3.SQLITE_FULL:
 		e.Reason, e.Remedy = "there is no space left: "+se.Error(), remedySpace
 	case sqlite3.SQLITE_IOERR:
-		e.Reason, e.Remedy = "it cannot be read or written: "+se.Error(), "look at the disk's health and free space"
+		e.Reason, e.Remedy = "it cannot be read or written: "+se.Error(), remedyDisk
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM:
 		e.Remedy = "let the user that runs callgate read and write the directory and its files"
 	case sqlite3.SQLITE_CONSTRAINT:
@@ -84,31 +102,83 @@ func explainSQLite(e *Error, se *sqlite.Error) {
 	}
 }
 
-// makeDir makes the state directory. The mode of one that exists is its
-// owner's affair.
-func makeDir(dir string) error {
+// explainRead gives an error of reading the remedy for those who only read.
+func explainRead(err error) error {
+	e, ok := errors.AsType[*Error](err)
+	if !ok || !errors.Is(err, os.ErrPermission) {
+		return err
+	}
+	with := *e
+	with.Remedy = "run this as the user that callgate serve runs as, or let this user read the state directory and its files"
+	return &with
+}
+
+// makeDir makes the state directory. One that exists and that others may write
+// to, who could then exchange what lies in it, is tightened if it is ours.
+func makeDir(dir string, warn func(string)) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return explain(dir, err)
 	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return explain(dir, err)
+	}
+	mode := info.Mode().Perm()
+	if mode&0o022 == 0 {
+		return nil
+	}
+	if sys, ok := info.Sys().(*syscall.Stat_t); ok && int(sys.Uid) != os.Geteuid() {
+		warn(fmt.Sprintf("others can write to the state directory %s (mode %04o), so they can exchange what lies in it, and it belongs to another user; "+
+			"give it to the user that callgate runs as, with mode 0700", dir, mode))
+		return nil
+	}
+	// What holds other things too may be meant for others: /tmp, a project.
+	own, err := ownDir(dir)
+	if err != nil {
+		return explain(dir, err)
+	}
+	if !own {
+		return &Error{File: dir, Reason: fmt.Sprintf("others can write to it (mode %04o), and it holds other things than callgate's", mode),
+			Remedy: "name a directory of its own, or take that right away: chmod go-w " + dir}
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return explain(dir, err)
+	}
+	warn(fmt.Sprintf("others could write to the state directory %s (mode %04o); it has mode 0700 now, and callgate audit verify tells whether the audit log is whole", dir, mode))
 	return nil
+}
+
+// ownDir tells whether nothing lies in a directory but callgate's files.
+func ownDir(dir string) (bool, error) {
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return false, err
+	}
+	for _, f := range list {
+		name := f.Name()
+		if name != lockName && !strings.HasPrefix(name, dbName) && !strings.HasPrefix(name, keyName) {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // makeDatabase makes the database's file, empty, where there is none. SQLite
 // gives its mode to the files beside it. An audit key without a database is the
 // rest of a state directory that was lost, and no new one.
-func makeDatabase(dir string) error {
+func makeDatabase(dir string, warn func(string)) error {
 	path := filepath.Join(dir, dbName)
 	info, err := os.Lstat(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return explain(path, err)
 	}
 	if err != nil || info.Size() == 0 {
-		if _, keyErr := os.Lstat(filepath.Join(dir, keyName)); keyErr == nil {
-			return &Error{File: path, Reason: "it is missing or empty although there is an " + keyName, Remedy: remedyRestore}
+		if err := notLost(dir); err != nil {
+			return err
 		}
 	}
 	if err == nil {
-		return tighten(path)
+		return tightenDatabase(path, warn)
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -117,9 +187,35 @@ func makeDatabase(dir string) error {
 	return explain(path, f.Close())
 }
 
-// tighten takes the rights of others away from a file of ours: a copy or a
-// volume mount may have widened them. It refuses what is not a plain file.
-func tighten(path string) error {
+// notLost is for a directory whose database is missing or empty: an audit key
+// beside it means that there was one.
+func notLost(dir string) error {
+	if _, err := os.Lstat(filepath.Join(dir, keyName)); err != nil {
+		return nil
+	}
+	return &Error{File: filepath.Join(dir, dbName), Reason: "it is missing or empty although there is an " + keyName, Remedy: remedyRestore}
+}
+
+// tightenDatabase does as tighten for the database and the files that SQLite
+// left beside it.
+func tightenDatabase(path string, warn func(string)) error {
+	if err := tighten(path, warn); err != nil {
+		return err
+	}
+	for _, beside := range []string{path + "-wal", path + "-shm"} {
+		if _, err := os.Lstat(beside); err == nil {
+			if err := tighten(beside, warn); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// tighten takes the rights of others away from a file of ours and says so: a
+// copy or a volume mount may have widened them. It refuses what is not a plain
+// file.
+func tighten(path string, warn func(string)) error {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return explain(path, err)
@@ -127,12 +223,23 @@ func tighten(path string) error {
 	if !info.Mode().IsRegular() {
 		return &Error{File: path, Reason: "it is not a plain file", Remedy: "move it away"}
 	}
-	if info.Mode().Perm()&0o077 == 0 {
+	mode := info.Mode().Perm()
+	if mode&0o077 == 0 {
 		return nil
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
 		return explain(path, err)
 	}
+	could, then := "read", "what stands in it may be known"
+	switch {
+	case mode&0o022 != 0:
+		could, then = "write to", "callgate audit verify tells whether the audit log is whole"
+	case mode&0o044 == 0:
+		could, then = "run", "nobody could read it"
+	case filepath.Base(path) == keyName:
+		then = "who has read it can write a log that verifies"
+	}
+	warn(fmt.Sprintf("others could %s %s (mode %04o); it has mode 0600 now, and %s", could, path, mode, then))
 	return nil
 }
 

@@ -87,12 +87,28 @@ func openDatabase(ctx context.Context, path string) (*sql.DB, error) {
 	return db, nil
 }
 
-// openReaders opens connections that cannot write. Alone says that no writer
-// of this process has the file open, so that its version was not checked yet.
-func openReaders(ctx context.Context, path string, alone bool) (*sql.DB, error) {
+// access is how openReaders may touch the files.
+type access uint8
+
+const (
+	// beside a writer of this process, which has checked the version.
+	beside access = iota
+	// alone in this process: another one may be writing.
+	alone
+	// still: nobody has the database open, and its file is all there is. SQLite
+	// then makes no files beside it, which a directory that cannot be written
+	// would not let it.
+	still
+)
+
+// openReaders opens connections that cannot write.
+func openReaders(ctx context.Context, path string, how access) (*sql.DB, error) {
 	params := url.Values{}
-	if alone {
+	if how != beside {
 		params.Set("mode", "ro")
+	}
+	if how == still {
+		params.Set("immutable", "1")
 	}
 	db, err := sql.Open("sqlite", dataSource(path, params, "query_only(1)"))
 	if err != nil {
@@ -101,7 +117,7 @@ func openReaders(ctx context.Context, path string, alone bool) (*sql.DB, error) 
 	db.SetMaxOpenConns(readers)
 	db.SetMaxIdleConns(readers)
 	version, err := schemaVersion(ctx, db, path)
-	if err == nil && alone && version < len(migrations) {
+	if err == nil && how != beside && version < len(migrations) {
 		err = &Error{File: path, Reason: fmt.Sprintf("its schema has version %d and this callgate reads %d", version, len(migrations)),
 			Remedy: "start callgate serve once with this state directory, which brings it up to date"}
 	}
@@ -120,14 +136,19 @@ type querier interface {
 // not callgate's, or of a later callgate.
 func schemaVersion(ctx context.Context, q querier, path string) (int, error) {
 	var version, app, tables int
-	err := errors.Join(
-		q.QueryRowContext(ctx, `PRAGMA user_version`).Scan(&version),
-		q.QueryRowContext(ctx, `PRAGMA application_id`).Scan(&app),
-		q.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_schema`).Scan(&tables),
-	)
+	for _, ask := range []struct {
+		query string
+		into  *int
+	}{
+		{`PRAGMA user_version`, &version},
+		{`PRAGMA application_id`, &app},
+		{`SELECT count(*) FROM sqlite_schema`, &tables},
+	} {
+		if err := q.QueryRowContext(ctx, ask.query).Scan(ask.into); err != nil {
+			return 0, explain(path, err)
+		}
+	}
 	switch {
-	case err != nil:
-		return 0, explain(path, err)
 	case app != applicationID && (app != 0 || version != 0 || tables != 0):
 		return 0, &Error{File: path, Reason: "it is a database of another program", Remedy: "name another state directory"}
 	case version > len(migrations):

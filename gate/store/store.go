@@ -62,6 +62,9 @@ type Options struct {
 	// entries can no longer be written, and with nil when they can again. It
 	// must not call the store. Nil means that only the callers of Record learn of it.
 	Report func(error)
+	// Warn is told by Open, in one sentence, of what it found and mended or could
+	// not mend, without reason to refuse: rights that others had. Nil tells nobody.
+	Warn func(string)
 }
 
 // Store is an open state directory. Its methods may be called side by side.
@@ -69,7 +72,8 @@ type Store struct {
 	dir   string
 	lock  *os.File // nil when read-only
 	read  *sql.DB
-	write *writer // nil when read-only
+	write *writer   // nil when read-only
+	quiet *snapshot // nil unless the database is read as one that nobody writes
 	close func() error
 }
 
@@ -96,14 +100,23 @@ const readers = 4
 // Open opens the state directory dir for reading and writing, and makes it
 // when it does not exist (mode 0700, its files 0600). Only one process may
 // have it open this way. It checks the database, which it reads whole for that,
-// and the end of the audit log; what it cannot accept it reports as an *Error that names the file, the
-// reason and the remedy, and leaves as it is.
+// and the end of the audit log; what it cannot accept it reports as an *Error
+// that names the file, the reason and the remedy, and leaves as it is.
+//
+// Rights of others it takes away and says so by Options.Warn: a volume mount, a
+// copy or a careless umask may have given them, and no run should end for that.
+// Files that it cannot tighten are an error. A directory that others may write
+// to and that is another user's, as volumes of containers often are, is only
+// warned of.
 func Open(ctx context.Context, dir string, o Options) (*Store, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("state: %w", err)
 	}
-	if err := makeDir(dir); err != nil {
+	if o.Warn == nil {
+		o.Warn = func(string) {}
+	}
+	if err := makeDir(dir, o.Warn); err != nil {
 		return nil, err
 	}
 	lock, err := takeLock(dir)
@@ -112,7 +125,11 @@ func Open(ctx context.Context, dir string, o Options) (*Store, error) {
 	}
 	s := &Store{dir: dir, lock: lock}
 	s.close = sync.OnceValue(s.shut)
-	if err := s.open(ctx, o); err != nil {
+	err = tighten(lock.Name(), o.Warn)
+	if err == nil {
+		err = s.open(ctx, o)
+	}
+	if err != nil {
 		_ = s.Close() // err says what matters
 		return nil, err
 	}
@@ -121,7 +138,7 @@ func Open(ctx context.Context, dir string, o Options) (*Store, error) {
 
 func (s *Store) open(ctx context.Context, o Options) error {
 	path := filepath.Join(s.dir, dbName)
-	if err := makeDatabase(s.dir); err != nil {
+	if err := makeDatabase(s.dir, o.Warn); err != nil {
 		return err
 	}
 	db, err := openDatabase(ctx, path)
@@ -136,38 +153,15 @@ func (s *Store) open(ctx context.Context, o Options) error {
 	if err := prepareDatabase(ctx, conn, path); err != nil {
 		return errors.Join(err, w.release())
 	}
-	if w.key, w.head, err = openChain(ctx, conn, s.dir); err != nil {
+	if w.key, w.head, err = openChain(ctx, conn, s.dir, o.Warn); err != nil {
 		return errors.Join(err, w.release())
 	}
 	if err := w.start(ctx); err != nil {
 		return errors.Join(explain(path, err), w.release())
 	}
 	s.write = w
-	s.read, err = openReaders(ctx, path, false)
+	s.read, err = openReaders(ctx, path, beside)
 	return err
-}
-
-// OpenReadOnly opens the state directory dir for reading, whether or not
-// another process has it open for writing. It makes and changes nothing; the
-// methods that would write return an error.
-func OpenReadOnly(ctx context.Context, dir string) (*Store, error) {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return nil, fmt.Errorf("state: %w", err)
-	}
-	path := filepath.Join(dir, dbName)
-	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		return nil, &Error{File: path, Reason: "there is no such file", Remedy: "name the state directory that callgate serve uses", Err: err}
-	} else if err != nil {
-		return nil, explain(path, err)
-	}
-	db, err := openReaders(ctx, path, true)
-	if err != nil {
-		return nil, err
-	}
-	s := &Store{dir: dir, read: db}
-	s.close = sync.OnceValue(s.shut)
-	return s, nil
 }
 
 // Close writes what is batched, closes the database and gives the directory

@@ -99,22 +99,104 @@ func TestOpenMakesADirectoryThatOnlyItsOwnerCanRead(t *testing.T) {
 	}
 }
 
-func TestOpenTakesBackRightsThatOthersGot(t *testing.T) {
+func TestOpenTakesBackRightsThatOthersGotAndSaysSo(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		mode, want os.FileMode
+		says       string // "" for nothing
+	}{
+		{dbName, 0o644, 0o600, "others could read"},
+		{dbName, 0o660, 0o600, "others could write to"},
+		{keyName, 0o640, 0o600, "who has read it can write a log that verifies"},
+		{keyName, 0o602, 0o600, "audit verify"},
+		{lockName, 0o666, 0o600, "others could write to"},
+		{lockName, 0o611, 0o600, "others could run"},
+		{dbName + "-wal", 0o606, 0o600, "others could write to"},
+		{dbName + "-shm", 0o604, 0o600, "others could read"},
+		{".", 0o777, 0o700, "others could write to the state directory"},
+		{".", 0o1770, 0o700, "(mode 0770)"},
+		{".", 0o755, 0o755, ""},
+		{keyName, 0o400, 0o400, ""},
+	} {
+		t.Run(fmt.Sprintf("%s with mode %o", tt.name, tt.mode), func(t *testing.T) {
+			dir := t.TempDir()
+			closed(t, open(t, dir))
+			path := filepath.Join(dir, tt.name)
+			if strings.HasPrefix(tt.name, dbName+"-") {
+				if err := os.WriteFile(path, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Chmod(path, tt.mode); err != nil {
+				t.Fatal(err)
+			}
+			var said []string
+			s, err := Open(t.Context(), dir, Options{Warn: func(text string) { said = append(said, text) }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer closed(t, s)
+			info, err := os.Stat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := info.Mode().Perm(); got != tt.want {
+				t.Errorf("it has mode %o", got)
+			}
+			switch {
+			case tt.says == "" && len(said) > 0:
+				t.Errorf("said %q", said)
+			case tt.says != "" && (len(said) != 1 || !strings.Contains(said[0], tt.says) || !strings.Contains(said[0], filepath.Clean(path))):
+				t.Errorf("said %q, want …%s…", said, tt.says)
+			}
+		})
+	}
+}
+
+// A directory that is not callgate's alone is not shut for others without
+// being asked.
+func TestOpenRefusesASharedDirectoryThatOthersCanWriteTo(t *testing.T) {
 	dir := t.TempDir()
-	closed(t, open(t, dir))
-	for _, name := range []string{dbName, keyName} {
-		if err := os.Chmod(filepath.Join(dir, name), 0o664); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.WriteFile(filepath.Join(dir, "other"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(t.Context(), dir, Options{})
+	wantError(t, err, dir, "mode 0777", "holds other things", "chmod go-w")
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o777 {
+		t.Errorf("it was changed: %v, %v", info, err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
 	}
 	open(t, dir)
-	for _, name := range []string{dbName, keyName} {
-		info, err := os.Stat(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := info.Mode().Perm(); got != 0o600 {
-			t.Errorf("%s has mode %o", name, got)
+}
+
+func TestErrorsOfTheStateDirectoryNameARemedyThatHelps(t *testing.T) {
+	lockIsDir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(lockIsDir, lockName), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	lockIsLink := t.TempDir()
+	if err := os.Symlink("elsewhere", filepath.Join(lockIsLink, lockName)); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		dir   string
+		words []string
+	}{
+		{lockIsDir, []string{filepath.Join(lockIsDir, lockName), "it is a directory", "move it away"}},
+		{lockIsLink, []string{filepath.Join(lockIsLink, lockName), "symbolic links", "move the link away"}},
+		{"/proc/x/y", []string{"/proc/x", "name a place where directories can be made"}},
+		{filepath.Join(t.TempDir(), strings.Repeat("x", 300)), []string{"too long", "shorter"}},
+		{"/dev/null", []string{"/dev/null", "not a directory", "name a directory"}},
+	} {
+		_, err := Open(t.Context(), tt.dir, Options{})
+		wantError(t, err, tt.words...)
+		if err != nil && strings.Contains(err.Error(), "see the reason") {
+			t.Errorf("no remedy: %v", err)
 		}
 	}
 }
@@ -351,6 +433,48 @@ func TestAReadOnlyStoreNeedsNoWriter(t *testing.T) {
 	}
 }
 
+// A database that nobody had open is read without locks: should somebody write
+// to it meanwhile, nothing of what was read may pass as the log.
+func TestAWriterThatComesWhileAQuietLogIsRead(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	record(t, s, 1, 3)
+	closed(t, s)
+	r, err := OpenReadOnly(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if e, err := r.Entry(t.Context(), 3); err != nil || e.Seq != 3 {
+		t.Fatalf("got %+v, %v", e, err)
+	}
+	s = open(t, dir)
+	record(t, s, 4, 4)
+	for _, when := range []string{"while it is written", "after it was closed again"} {
+		_, entryErr := r.Entry(t.Context(), 3)
+		_, missingErr := r.Entry(t.Context(), 4)
+		_, verifyErr := r.Verify(t.Context(), Head{})
+		var listErr error
+		for _, listErr = range r.Entries(t.Context(), Query{}) {
+		}
+		for _, err := range []error{entryErr, missingErr, verifyErr, listErr} {
+			if err == nil {
+				t.Fatalf("%s: something of an old log was given out", when)
+			}
+			wantError(t, err, "began to write", "run this again")
+		}
+		closed(t, s)
+	}
+	again, err := OpenReadOnly(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if v := verify(t, again, Head{}); v.Bad != 0 || v.Entries != 4 {
+		t.Errorf("verify: %+v", v)
+	}
+}
+
 func TestOpenReadOnlyRefuses(t *testing.T) {
 	empty := t.TempDir()
 	_, err := OpenReadOnly(t.Context(), empty)
@@ -365,6 +489,19 @@ func TestOpenReadOnlyRefuses(t *testing.T) {
 	}
 	_, err = OpenReadOnly(t.Context(), fresh)
 	wantError(t, err, "version 0", "callgate serve")
+
+	for _, lose := range []func(string) error{os.Remove, func(path string) error { return os.Truncate(path, 0) }} {
+		lost := t.TempDir()
+		closed(t, open(t, lost))
+		if err := lose(filepath.Join(lost, dbName)); err != nil {
+			t.Fatal(err)
+		}
+		_, err = OpenReadOnly(t.Context(), lost)
+		wantError(t, err, dbName, "missing or empty although there is an "+keyName, "backup")
+		if strings.Contains(err.Error(), "callgate serve once") {
+			t.Errorf("a remedy that does not help: %v", err)
+		}
+	}
 
 	newer := t.TempDir()
 	closed(t, open(t, newer))

@@ -37,20 +37,21 @@ func (s *Store) Verify(ctx context.Context, expect Head) (VerifyResult, error) {
 		err = &Error{File: filepath.Join(s.dir, keyName), Reason: "it is missing, and nothing can be checked without it", Remedy: "restore it from a backup", Err: err}
 	}
 	if err != nil {
-		return VerifyResult{}, err
+		return VerifyResult{}, explainRead(err)
 	}
 	// One snapshot: the head record and the entries belong together.
 	tx, err := s.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
-		return VerifyResult{}, fmt.Errorf("audit: %w", err)
+		return VerifyResult{}, s.readError(err)
 	}
 	defer func() { _ = tx.Rollback() }() // nothing was changed
 	v := &verifier{key: key, expect: expect, writers: map[string]bool{}, head: genesis(key)}
-	if err := v.entries(ctx, tx); err != nil {
-		return VerifyResult{}, fmt.Errorf("audit: %w", err)
+	err = v.entries(ctx, tx)
+	if err == nil {
+		err = v.end(ctx, tx)
 	}
-	if err := v.end(ctx, tx); err != nil {
-		return VerifyResult{}, fmt.Errorf("audit: %w", err)
+	if err := s.readError(err); err != nil {
+		return VerifyResult{}, err
 	}
 	return VerifyResult{Entries: v.count, Writers: len(v.writers), Head: v.head, Bad: v.bad, Problem: v.problem}, nil
 }
