@@ -42,7 +42,12 @@ func newApprovalsCommand(e *env) *cobra.Command {
 		Use:   "approvals",
 		Short: "List and answer the questions of a running callgate",
 		Long: `approvals talks to the control listener of a running callgate serve: it lists
-the calls that wait for a person and answers them. The first answer wins.
+the calls that wait for a person and answers them. The first answer wins. Ids
+are taken in upper case too.
+
+A yes allows one call. Where the call no longer waits, the agent can come back
+for it with exactly the same call: until the question's own time is over, and
+for 10 minutes after the answer at least.
 
 The control token is read from CALLGATE_CONTROL_TOKEN or from --token-file; as
 a flag it would stand in the list of processes.
@@ -156,7 +161,7 @@ func newAnswerCommand(e *env, o *approvalsOptions, approve bool) *cobra.Command 
 			}
 			a, err := answer(cmd.Context(), open.ID, reason, redact.Visible(e.Getenv("USER")))
 			if err != nil {
-				return controlError(err)
+				return fmt.Errorf("approval %s: %w", open.ID, controlError(err))
 			}
 			if o.json {
 				return printJSON(e.Stdout, a)
@@ -314,7 +319,7 @@ func printApprovals(w io.Writer, list []gate.Approval, now time.Time) error {
 			left = span(a.Expires.Sub(now))
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s ago\t%s\t%s\t%s\t%s\t%s\n", cell(a.ID), a.State, span(now.Sub(a.Created)), left,
-			cell(a.Agent), cell(a.Tool), cell(rulesOf(a.Findings)), cell(shownCall(a)))
+			cell(a.Agent), cell(a.Tool), cell(rulesOf(a.Findings)), cell(callText(a)))
 	}
 	return t.Flush()
 }
@@ -397,6 +402,9 @@ func printApproval(e *env, a gate.Approval, now time.Time) error {
 		until += " (in " + span(a.Expires.Sub(now)) + ")"
 	}
 	f.print("until", until)
+	if a.State == gate.StateApproved {
+		f.print("good", "for one call until "+stamp(a.UsableUntil()))
+	}
 	if !a.Answered.IsZero() {
 		f.print("answered", stamp(a.Answered)+" by "+a.By)
 		f.print("reason", a.Reason)
@@ -419,7 +427,7 @@ func printAnswered(e *env, done string, a gate.Approval) error {
 	fmt.Fprintf(&b, "%s %s\n", word, s.bold(redact.Visible(a.ID)))
 	f := fields{&b, s}
 	f.print("tool", a.Tool)
-	f.print("call", shownCall(a))
+	f.print("call", callText(a))
 	f.print("rule", rulesOf(a.Findings))
 	f.print("reason", a.Reason)
 	_, err := io.WriteString(e.Stdout, b.String())

@@ -6,6 +6,8 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"io"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -81,9 +83,13 @@ func scriptControl(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func question(id, command string) gate.Approval {
+	args, err := json.Marshal(map[string]string{"command": command})
+	if err != nil {
+		panic(err) // a map of texts can always be written
+	}
 	return gate.Approval{
 		ID: id, State: gate.StatePending, Key: "k" + id, Digest: "0a1b", Agent: "default", Session: "s1", Tool: "bash", Kind: "command",
-		Command: command, Args: `{"command":"..."}`, Why: "the hook wants a person", Upstream: "openai", Model: "m",
+		Command: command, Args: string(args), Why: "the hook wants a person", Upstream: "openai", Model: "m",
 		Findings: []gate.FindingBrief{{Rule: "fs.recursive-delete", Severity: "danger", Category: "fs", Reason: "deletes a folder with all it holds", Words: "rm -rf build", Instead: "delete single files"}},
 		Created:  time.Now().Add(-90 * time.Second), Expires: time.Now().Add(200 * time.Second),
 	}
@@ -123,7 +129,7 @@ func TestApprovalsListShowsOpenQuestions(t *testing.T) {
 	if code != 0 || strings.Contains(out, "aaaa1111") || strings.ContainsAny(out, "\x1b\u202e") || strings.Count(out, "\n") != 2 {
 		t.Errorf("exit %d:\n%q", code, out)
 	}
-	wantIn(t, out, "ID", "LEFT", "bbbb2222", "pending", "1m30s ago", "3m", "bash", "fs.recursive-delete", `rm -rf \u202e\x1b[2J dist\nwhoami`)
+	wantIn(t, out, "ID", "LEFT", "bbbb2222", "pending", "1m30s ago", "3m", "bash", "fs.recursive-delete", `rm -rf <U+202E>␛[2J dist␊whoami`)
 
 	code, out, _ = runCommand(t, environ, "approvals", "list", "--all")
 	if code != 0 {
@@ -159,7 +165,7 @@ func TestApprovalsShowPrintsTheWholeCall(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit %d", code)
 	}
-	wantIn(t, out, "cccc3333", "pending", strings.Repeat("very-long-name/", 40), `echo \u200bdone`, "fs.recursive-delete (danger)",
+	wantIn(t, out, "cccc3333", "pending", strings.Repeat("very-long-name/", 40), `echo <U+200B>done`, "fs.recursive-delete (danger)",
 		"in: rm -rf build", "instead: delete single files", "the hook wants a person", "0a1b", "(in 3m")
 	code, out, _ = runCommand(t, environ, "approvals", "show", "cccc3333", "--json")
 	var a gate.Approval
@@ -251,6 +257,34 @@ func TestApprovalsRefuse(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A list that another program answers is no empty list.
+func TestAnotherProgramAtTheControlAddress(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"status":"ok"}`)
+	}))
+	defer server.Close()
+	environ := map[string]string{"CALLGATE_CONTROL": server.URL, "CALLGATE_CONTROL_TOKEN": testToken}
+	for _, args := range [][]string{{"list"}, {"list", "--all", "--json"}, {"show", "dddd4444"}, {"approve", "dddd4444"}, {"deny", "dddd4444"}} {
+		code, out, errs := runCommand(t, environ, append([]string{"approvals"}, args...)...)
+		if code != exitUnavailable || out != "" || !strings.Contains(errs, "not callgate's control listener") {
+			t.Errorf("%q: exit %d, %q, %q", args, code, out, errs)
+		}
+	}
+}
+
+func TestAnAnswerThatComesTooLateNamesItsQuestion(t *testing.T) {
+	late := question("ffff7777", "rm -rf build")
+	late.Expires = time.Now().Add(-time.Second)
+	addr, _ := control(t, late)
+	environ := map[string]string{"CALLGATE_CONTROL": addr, "CALLGATE_CONTROL_TOKEN": testToken}
+	for _, verb := range []string{"approve", "deny"} {
+		code, _, errs := runCommand(t, environ, "approvals", verb, "FFFF7777")
+		if code != exitFailed || !strings.Contains(errs, "approval ffff7777: nobody answered it until") {
+			t.Errorf("%s: exit %d: %s", verb, code, errs)
+		}
 	}
 }
 

@@ -32,7 +32,7 @@ func newAuditCommand(e *env) *cobra.Command {
 		Use:   "audit",
 		Short: "Read and verify the audit log",
 		Long: `audit reads the log of decisions in a state directory, whether or not callgate
-serve is running. It changes nothing.
+serve is running. It changes nothing and needs no right to write there.
 
 Exit codes: 0 done; 1 failed, or the log is not whole (verify); 64 wrong usage;
 78 wrong configuration.`,
@@ -239,6 +239,7 @@ func printEntry(e *env, entry gate.Entry) error {
 	f.print("by", entry.By)
 	f.print("rule", entry.Rule)
 	f.print("reason", entry.Reason)
+	f.print("detail", entry.Detail)
 	f.print("approval", entry.Approval)
 	f.print("agent", entry.Agent)
 	f.print("principal", entry.Principal)

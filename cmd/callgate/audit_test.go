@@ -33,7 +33,7 @@ func writeDecisions(ctx context.Context, dir string) error {
 		}
 		if i == 3 {
 			e.Verdict, e.Outcome, e.By, e.Rule, e.Args = "deny", gate.Timeout, "person", "fs.recursive-delete", "{\"command\":\"rm -rf \u202e\x1b[2J\"}"
-			e.Reason = "nobody answered"
+			e.Reason, e.Detail = "nobody answered", "the terminal was closed"
 			e.Findings = []gate.FindingBrief{{Rule: "fs.recursive-delete", Severity: "danger", Category: "fs", Reason: "deletes a folder"}}
 		}
 		err = errors.Join(err, s.Record(ctx, e, false))
@@ -107,7 +107,7 @@ func TestAuditListAndShowForPeople(t *testing.T) {
 	if code != 0 || strings.Count(out, "\n") != 6 || strings.ContainsAny(out, "\x1b\u202e") {
 		t.Errorf("exit %d:\n%q", code, out)
 	}
-	wantIn(t, out, "VERDICT", "deny", "timeout", "person", "fs.recursive-delete", `rm -rf \u202e\x1b[2J`)
+	wantIn(t, out, "VERDICT", "deny", "timeout", "person", "fs.recursive-delete", `rm -rf <U+202E>␛[2J`)
 
 	code, out, _ = runCommand(t, nil, "audit", "show", "4", "--state", dir)
 	if code != 0 || strings.ContainsAny(out, "\x1b\u202e") {

@@ -45,7 +45,9 @@ input, one JSON object a line: {"id", "tool", "input": {...}}; for each one a
 line {"id", "verdict", "rule", "reason"} is printed, in order. A line that
 cannot be read is denied, and the exit code is then 1.
 
-Exit codes: 0 allow, 2 ask, 3 deny; with --jsonl 0.`,
+Exit codes: 0 allow, 2 ask, 3 deny; with --jsonl 0, or 1 as said; 1 also when
+the answer cannot be written; 64 wrong usage, such as nothing to check; 78 wrong
+configuration.`,
 		Example: `  callgate check 'rm -rf ~/projects'
   callgate check --workspace ~/app --cwd ~/app 'rm -rf build'
   callgate check --tool write_file --args '{"path":"/etc/passwd","content":""}'
@@ -53,6 +55,9 @@ Exit codes: 0 allow, 2 ask, 3 deny; with --jsonl 0.`,
   callgate check --jsonl < calls.jsonl`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := refuseEmpty(cmd); err != nil {
+				return err
+			}
 			return check(cmd.Context(), e, &o, args, cmd.Flags().Changed)
 		},
 	}
@@ -80,10 +85,7 @@ func check(ctx context.Context, e *env, o *checkOptions, args []string, set func
 	case set("args") && !set("tool"):
 		return usagef("--args needs --tool, the tool that is called with them")
 	case !o.jsonl && !set("tool") && len(args) == 0:
-		return &exitError{
-			code: exitUsage, err: errors.New("nothing to check; give a command, --tool and --args, or --jsonl"),
-			hints: []string{"callgate check 'rm -rf ~/projects'"},
-		}
+		return nothingToCheck()
 	}
 	c, err := newChecker(e, o, set)
 	if err != nil {
@@ -116,6 +118,14 @@ func check(ctx context.Context, e *env, o *checkOptions, args []string, set func
 	return &exitError{code: exitDeny}
 }
 
+// nothingToCheck is the error where no command was given, or an empty one.
+func nothingToCheck() error {
+	return &exitError{
+		code: exitUsage, err: errors.New("nothing to check; give a command, --tool and --args, or --jsonl"),
+		hints: []string{"callgate check 'rm -rf ~/projects'"},
+	}
+}
+
 // call is the call that the command line describes.
 func (o *checkOptions) call(stdin io.Reader, args []string) (toolcall.Call, error) {
 	if o.tool != "" {
@@ -135,6 +145,9 @@ func (o *checkOptions) call(stdin io.Reader, args []string) (toolcall.Call, erro
 			return toolcall.Call{}, fmt.Errorf("standard input: longer than %d bytes", maxCheckLine)
 		}
 		command = string(text)
+	}
+	if strings.TrimSpace(command) == "" {
+		return toolcall.Call{}, nothingToCheck()
 	}
 	raw, err := json.Marshal(map[string]string{"command": command})
 	if err != nil {
@@ -168,7 +181,11 @@ func newChecker(e *env, o *checkOptions, set func(string) bool) (*checker, error
 			flags = append(flags, config.Flag{Name: "--" + f.name, Key: "world." + f.name, Value: f.value})
 		}
 	}
-	cfg, src, err := loadConfig(e, o.config, flags...)
+	var needs func(*config.Config) config.Faults
+	if o.decide {
+		needs = hookRuns
+	}
+	cfg, src, err := loadChecked(e, o.config, needs, flags...)
 	if err != nil {
 		return nil, err
 	}
@@ -216,6 +233,7 @@ func printCheck(e *env, d gate.Decision) error {
 	}
 	row("by", d.By)
 	row("why", d.Reason)
+	row("detail", d.Detail)
 	for _, f := range d.Findings {
 		switch {
 		case f.Rule == d.Rule && f.Reason == d.Reason:
@@ -243,6 +261,7 @@ type checkedCall struct {
 	By       string              `json:"by"`
 	Rule     string              `json:"rule,omitempty"`
 	Reason   string              `json:"reason,omitempty"`
+	Detail   string              `json:"detail,omitempty"`
 	Instead  string              `json:"instead,omitempty"`
 	Tool     string              `json:"tool"`
 	Actions  []checkedAction     `json:"actions"`
@@ -262,7 +281,7 @@ type checkedAction struct {
 
 func checkResult(call toolcall.Call, actions []toolcall.Action, d gate.Decision) checkedCall {
 	c := checkedCall{
-		Verdict: d.Verdict.String(), Outcome: d.Outcome, By: d.By, Rule: d.Rule, Reason: d.Reason, Instead: d.Instead,
+		Verdict: d.Verdict.String(), Outcome: d.Outcome, By: d.By, Rule: d.Rule, Reason: d.Reason, Detail: d.Detail, Instead: d.Instead,
 		Tool: call.Name, Actions: []checkedAction{}, Findings: gate.Briefs(d.Findings, redact.Secrets),
 	}
 	if c.Findings == nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,15 +15,43 @@ import (
 	"callgate/config"
 )
 
-// loadConfig gives the settings in force; path is the value of --config. An
-// error has the exit code of a wrong configuration, or of wrong usage where
-// only flags are at fault.
+// loadConfig gives the settings in force, with all that serve needs; path is
+// the value of --config. An error has the exit code of a wrong configuration,
+// or of wrong usage where only flags are at fault.
 func loadConfig(e *env, path string, flags ...config.Flag) (*config.Config, config.Sources, error) {
-	cfg, src, err := config.Load(config.LoadOptions{Path: path, Environ: e.Environ, Flags: flags})
+	return loadChecked(e, path, servable, flags...)
+}
+
+// loadChecked is loadConfig for a command that needs something else.
+func loadChecked(e *env, path string, check func(*config.Config) config.Faults, flags ...config.Flag) (*config.Config, config.Sources, error) {
+	cfg, src, err := config.Load(config.LoadOptions{Path: path, Environ: e.Environ, Flags: flags, Check: check})
 	if err != nil {
 		return nil, src, configError(err)
 	}
 	return cfg, src, nil
+}
+
+// servable says what serve lacks.
+func servable(cfg *config.Config) config.Faults {
+	faults := hookRuns(cfg)
+	if cfg.State == "" {
+		faults = append(faults, config.Fault{
+			Key: "state", Reason: "is not known, as neither XDG_STATE_HOME nor HOME is set", Remedy: "name a directory",
+		})
+	}
+	return faults
+}
+
+// hookRuns says why the hook cannot be run, where the mode asks it.
+func hookRuns(cfg *config.Config) config.Faults {
+	if cfg.Approvals.Mode != config.ModeCustom {
+		return nil
+	}
+	_, err := buildHook(cfg.Approvals)
+	if f, ok := errors.AsType[config.Fault](err); ok {
+		return config.Faults{f}
+	}
+	return nil
 }
 
 // configError gives an error of config its exit code, and several faults a
@@ -72,8 +101,11 @@ func newConfigShowCommand(e *env) *cobra.Command {
 		Short:   "Show the settings in force and where each comes from",
 		Example: "  callgate config show\n  CALLGATE_APPROVALS_MODE=off callgate config show --json",
 		Args:    cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			cfg, src, err := loadConfig(e, path)
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := refuseEmpty(cmd); err != nil {
+				return err
+			}
+			cfg, src, err := loadChecked(e, path, nil)
 			if err != nil {
 				return err
 			}
@@ -96,7 +128,9 @@ func showConfig(e *env, settings []config.Setting, file string, asJSON bool) err
 	if file == "" {
 		file = "none"
 	}
-	fmt.Fprintf(e.Stdout, "%s\n", s.dim("file: "+file))
+	if _, err := fmt.Fprintf(e.Stdout, "%s\n", s.dim("file: "+file)); err != nil {
+		return err
+	}
 	w := tabwriter.NewWriter(e.Stdout, 0, 0, 2, ' ', 0)
 	for _, set := range settings {
 		value := set.Value
@@ -118,16 +152,27 @@ func newConfigValidateCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate [FILE]",
 		Short: "Check a configuration file, or the settings in force",
-		Long: `Check a configuration file on its own, without the environment's settings.
-Without a file the settings in force are checked, as callgate serve has them.`,
-		Example: "  callgate config validate callgate.yaml",
+		Long: `Check a configuration file on its own, without the environment's settings: it
+can be read, its values make sense, and its hook can be run by whoever runs this.
+
+Without a file the settings in force are checked, with all that callgate serve
+refuses before it listens: a hook that cannot be run, no state directory, OTEL_*
+variables that it cannot follow.
+
+Exit codes: 0 valid; 64 wrong usage; 78 not valid.`,
+		Example: "  callgate config validate callgate.yaml\n  CALLGATE_APPROVALS_MODE=off callgate config validate",
 		Args:    cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			o := config.LoadOptions{Environ: e.Environ}
+		RunE: func(cmd *cobra.Command, args []string) error {
 			what := "the settings in force"
+			o := config.LoadOptions{Environ: e.Environ, Check: func(cfg *config.Config) config.Faults {
+				return append(servable(cfg), tracesGo(cmd.Context(), e)...)
+			}}
 			if len(args) == 1 {
 				what = args[0]
-				o = config.LoadOptions{Path: args[0], Environ: withoutSettings(e.Environ)}
+				if what == "" {
+					return usagef("the file's name is empty; name a file, or leave it out for the settings in force")
+				}
+				o = config.LoadOptions{Path: what, Environ: withoutSettings(e.Environ), Check: hookRuns}
 			}
 			_, _, err := config.Load(o)
 			if asJSON {
@@ -142,6 +187,18 @@ Without a file the settings in force are checked, as callgate serve has them.`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// tracesGo says why traces cannot be sent as the environment wants it.
+func tracesGo(ctx context.Context, e *env) config.Faults {
+	t, err := startTracing(ctx, e.Getenv)
+	if err == nil {
+		err = t.close(ctx)
+	}
+	if err != nil {
+		return config.Faults{{Reason: err.Error()}}
+	}
+	return nil
 }
 
 // withoutSettings is the environment without the settings of callgate.
@@ -160,6 +217,7 @@ func reportFaults(e *env, err error) error {
 	type fault struct {
 		Place  string `json:"place,omitempty"`
 		Key    string `json:"key,omitempty"`
+		Value  string `json:"value,omitempty"`
 		Reason string `json:"reason"`
 		Remedy string `json:"remedy,omitempty"`
 	}
@@ -172,7 +230,7 @@ func reportFaults(e *env, err error) error {
 		return configError(err)
 	}
 	for _, f := range faults {
-		report.Faults = append(report.Faults, fault{f.Place, f.Key, f.Reason, f.Remedy})
+		report.Faults = append(report.Faults, fault{f.Place, f.Key, f.Value, f.Reason, f.Remedy})
 	}
 	if perr := printJSON(e.Stdout, report); perr != nil {
 		return perr
@@ -190,7 +248,10 @@ func newConfigInitCommand(e *env) *cobra.Command {
 		Short:   "Print a commented file with every setting, or write it",
 		Example: "  callgate config init > callgate.yaml\n  callgate config init --output ~/.config/callgate/callgate.yaml",
 		Args:    cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := refuseEmpty(cmd); err != nil {
+				return err
+			}
 			if output == "" {
 				_, err := fmt.Fprint(e.Stdout, config.Sample)
 				return err

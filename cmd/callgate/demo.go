@@ -53,6 +53,9 @@ func newDemoCommand(e *env) *cobra.Command {
   callgate demo --answer yes --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := refuseEmpty(cmd); err != nil {
+				return err
+			}
 			switch answer {
 			case "", "yes", "no":
 			default:

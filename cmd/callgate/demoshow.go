@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"callgate/gate/redact"
@@ -31,7 +32,7 @@ func (d *demo) say(ev event) {
 	defer d.mu.Unlock()
 	ev.Scene = d.scene
 	if d.json {
-		_ = printJSONLine(d.e.Stdout, ev) // nobody reads any more
+		_ = printJSONLine(d.e.Stdout, ev) // run reports at the end what could not be written
 		return
 	}
 	if ev.Who == "scene" {
@@ -86,14 +87,15 @@ func (d *demo) ruling(ev event) string {
 	return d.style.verdict(ev.Verdict) + strings.TrimPrefix(text, ev.Verdict)
 }
 
-// quote shows what the agent got, line by line. The line for machines holds an
-// approval's id, which is another one in each run: --json has it.
+// approvalID finds the id in the line for machines.
+var approvalID = regexp.MustCompile(`\b(approval=)[0-9A-Za-z]+`)
+
+// quote shows what the agent got, line by line. An approval's id is another one
+// in each run, so that a word stands for it: --json has it.
 func (d *demo) quote(text string) string {
 	var out []string
 	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
-		if strings.HasPrefix(line, "callgate: outcome=") {
-			continue
-		}
+		line = approvalID.ReplaceAllString(line, "${1}ID")
 		for _, part := range wrap(redact.Visible(line), textWidth) {
 			out = append(out, d.style.dim("| ")+part)
 		}

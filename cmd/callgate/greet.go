@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"net"
 	"slices"
@@ -75,7 +74,7 @@ func greet(ctx context.Context, p *people, cfg *config.Config, parts *parts, g g
 		return err
 	}
 	if p.json {
-		return printJSONLine(p.out, struct {
+		return p.out.tell(ctx, jsonLine(struct {
 			Event   string   `json:"event"`
 			BaseURL string   `json:"base_url"`
 			Control string   `json:"control"`
@@ -85,7 +84,7 @@ func greet(ctx context.Context, p *people, cfg *config.Config, parts *parts, g g
 			Traces  string   `json:"traces,omitempty"`
 			Open    []string `json:"open_defaults,omitempty"`
 			Pending int      `json:"pending"`
-		}{"serving", g.base, g.control, g.token, string(cfg.Approvals.Mode), cfg.State, g.traces, openDefaults(cfg), len(open)})
+		}{"serving", g.base, g.control, g.token, string(cfg.Approvals.Mode), cfg.State, g.traces, openDefaults(cfg), len(open)}))
 	}
 	var b strings.Builder
 	s := p.style
@@ -118,10 +117,7 @@ func greet(ctx context.Context, p *people, cfg *config.Config, parts *parts, g g
 		fmt.Fprintf(&b, "\n%d questions from before are still open: see the list\n", len(open))
 	}
 	fmt.Fprintln(&b)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, err = io.WriteString(p.out, b.String())
-	return err
+	return p.out.tell(ctx, []byte(b.String()))
 }
 
 // modeLine says in a few words who decides.

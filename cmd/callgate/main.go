@@ -65,12 +65,22 @@ func (e *exitError) Error() string {
 func (e *exitError) Unwrap() error { return e.err }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), endSignals()...)
 	// The first signal asks the command to end; a second one ends it.
 	context.AfterFunc(ctx, stop)
 	code := run(ctx, processEnv(), os.Args[1:])
 	stop()
 	os.Exit(code)
+}
+
+// endSignals are those that ask the command to end. A closed terminal does too,
+// unless the command was started so that it outlives one (nohup).
+func endSignals() []os.Signal {
+	list := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		list = append(list, syscall.SIGHUP)
+	}
+	return list
 }
 
 // processEnv is the env of this process.
@@ -85,9 +95,15 @@ func processEnv() *env {
 
 // run carries out one command line and returns its exit code.
 func run(ctx context.Context, e *env, args []string) int {
+	e, written := e.watched()
 	root := newRootCommand(e)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	err := prepareCompletion(root, args)
+	if err == nil {
+		var cmd *cobra.Command
+		cmd, err = root.ExecuteContextC(ctx)
+		err = written.outcome(cmd, err)
+	}
 	if err == nil {
 		return exitOK
 	}
@@ -175,17 +191,42 @@ func strictHelp(root *cobra.Command) {
 	}
 }
 
-// group makes a command that only holds others: alone it prints its help, and
-// a word that is none of its commands is wrong usage.
+// group makes a command that only holds others: alone it is wrong usage, as is
+// a word that is none of its commands.
 func group(cmd *cobra.Command, children ...*cobra.Command) *cobra.Command {
 	cmd.AddCommand(children...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return &exitError{code: exitUsage, err: unknownCommand(cmd, args), hints: suggest(cmd, args)}
 		}
-		return cmd.Help()
+		hints := make([]string, len(children))
+		for i, c := range children {
+			hints[i] = fmt.Sprintf("%-28s %s", c.CommandPath(), c.Short)
+		}
+		return &exitError{
+			code: exitUsage, err: fmt.Errorf("%q does nothing alone; name one of its commands", cmd.CommandPath()),
+			hints: append(hints, helpHint(cmd)),
+		}
 	}
 	return cmd
+}
+
+// refuseEmpty makes it wrong usage to give a flag an empty text, as an unset
+// variable of a shell does: the default would not be what was meant.
+func refuseEmpty(cmd *cobra.Command) error {
+	var empty []string
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" {
+			empty = append(empty, "--"+f.Name)
+		}
+	})
+	if len(empty) == 0 {
+		return nil
+	}
+	return &exitError{
+		code: exitUsage, err: fmt.Errorf("%s: is empty; give it a value or leave it out", strings.Join(empty, ", ")),
+		hints: []string{helpHint(cmd)},
+	}
 }
 
 // usageArgs gives a wrong number of arguments the exit code of wrong usage, in

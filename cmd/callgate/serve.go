@@ -7,14 +7,18 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,6 +27,10 @@ import (
 	"callgate/gate"
 	"callgate/gate/console"
 )
+
+// gcPercent is how much the heap may grow between two collections where GOGC
+// does not say it.
+const gcPercent = 200
 
 // How an ending serve treats what is under way.
 const (
@@ -40,7 +48,10 @@ Requests go to /NAME/... of a named upstream; openai and anthropic are built in,
 work bare, so that one address serves every SDK.
 
 The control token is CALLGATE_CONTROL_TOKEN; without one serve makes a token and
-shows it once. Ends on SIGINT and SIGTERM; a second signal ends it at once.
+prints it at its start, and nowhere else. Where the output goes to a log that
+the agent can read, set a token of your own.
+
+Ends on SIGINT, SIGTERM and SIGHUP; a second signal ends it at once.
 
 Exit codes: 0 ended by a signal; 1 failed; 64 wrong usage; 78 wrong
 configuration.`
@@ -108,13 +119,19 @@ type listener struct {
 
 // listen opens an address; name is the flag that sets it.
 func listen(name, addr string) (*listener, error) {
-	ln, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, &exitError{code: exitFailed, err: fmt.Errorf("%s: %w", name, err), hints: []string{
-			"is another callgate running? choose another address, or " + name + " 127.0.0.1:0 for any free port",
-		}}
+	network := "tcp"
+	if at, err := netip.ParseAddrPort(addr); err == nil && at.Addr().Is4() {
+		network = "tcp4" // 0.0.0.0 would mean the addresses of IPv6 too
 	}
-	return &listener{Listener: ln}, nil
+	ln, err := net.Listen(network, addr)
+	if err == nil {
+		return &listener{Listener: ln}, nil
+	}
+	hint := "choose an address of this machine, such as " + name + " 127.0.0.1:0 for any free port"
+	if errors.Is(err, syscall.EADDRINUSE) {
+		hint = "is another callgate running? choose another address, or " + name + " 127.0.0.1:0 for any free port"
+	}
+	return nil, &exitError{code: exitFailed, err: fmt.Errorf("%s: %w", name, err), hints: []string{hint}}
 }
 
 // run serves until the server is shut down and reports how that ended.
@@ -128,7 +145,19 @@ func (l *listener) run(ended chan<- error) {
 
 // serve runs the gate until ctx ends.
 func serve(ctx context.Context, e *env, cfg *config.Config, src config.Sources, o serveOptions) (err error) {
-	log := newLogger(e, cfg.Log)
+	if e.Getenv("GOGC") == "" {
+		// Little lives long here (a few megabytes), so the collector would run
+		// every few dozen requests.
+		debug.SetGCPercent(gcPercent)
+	}
+	// A pipe whose reader is gone is an error of the write, not the end.
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(pipe, syscall.SIGPIPE)
+	defer signal.Stop(pipe)
+	stdout, stderr := newPrinter(e.Stdout), newPrinter(e.Stderr)
+	defer stderr.close()
+	defer stdout.close()
+	log := newLogger(stderr, cfg.Log)
 	trace, err := startTracing(ctx, e.Getenv)
 	if err != nil {
 		return failf(exitConfig, "%w", err)
@@ -155,8 +184,8 @@ func serve(ctx context.Context, e *env, cfg *config.Config, src config.Sources, 
 	if err != nil {
 		return err
 	}
-	ppl := &people{out: e.Stdout, style: newStyle(e, e.StdoutTTY), json: o.json,
-		command: answerCommand(e, control.Addr().String(), token)}
+	ppl := &people{out: stdout, style: newStyle(e, e.StdoutTTY), wide: e.columns(), json: o.json,
+		command: answerCommand(control.Addr().String())}
 	parts, err := assemble(ctx, cfg, surroundings{
 		notify: ppl.ask, decided: toldOf(cfg.Approvals, ppl.decided),
 		own:       addresses(data, control),
@@ -176,10 +205,10 @@ func serve(ctx context.Context, e *env, cfg *config.Config, src config.Sources, 
 	go control.run(ended)
 	running := 2
 
-	base := "http://" + data.Addr().String()
+	base := "http://" + reachable(data.Addr())
 	if o.addrFile != "" {
 		if err = writeAddrFile(o.addrFile, base); err == nil {
-			defer os.Remove(o.addrFile)
+			defer removeAddrFile(o.addrFile, base)
 		}
 	}
 	if err == nil {
@@ -267,18 +296,28 @@ func controlToken(c config.Control) (made string, hash [sha256.Size]byte, err er
 	return made, sha256.Sum256([]byte(made)), nil
 }
 
-// answerCommand gives the command line that answers a question here. Only on
-// a terminal does it hold the token: what goes elsewhere may be a log that the
-// agent can read.
-func answerCommand(e *env, control, token string) func(what, id string) string {
+// answerCommand gives the command line that shows or answers a question here.
+// It holds no token: what is printed may end in a log that the agent can read.
+func answerCommand(control string) func(what, id string) string {
 	before, behind := programName(), ""
-	if token != "" && e.StdoutTTY {
-		before = "CALLGATE_CONTROL_TOKEN=" + token + " " + before
-	}
 	if control != defaultControl {
 		behind = " --control " + control
 	}
 	return func(what, id string) string { return before + " approvals " + what + " " + id + behind }
+}
+
+// reachable is the address by which this machine reaches a listener: one that
+// listens everywhere is reached by loopback.
+func reachable(a net.Addr) string {
+	at, err := netip.ParseAddrPort(a.String())
+	if err != nil || !at.Addr().IsUnspecified() {
+		return a.String()
+	}
+	host := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	if at.Addr().Is6() && !at.Addr().Is4In6() {
+		host = netip.IPv6Loopback()
+	}
+	return netip.AddrPortFrom(host, at.Port()).String()
 }
 
 // programName is how a person calls this program from the same directory.
@@ -297,11 +336,19 @@ func programName() string {
 }
 
 // writeAddrFile puts the base URL into a file in one step, so that whoever
-// waits for the file never reads half of it.
+// waits for the file never reads half of it. What is no regular file stays as
+// it is.
 func writeAddrFile(path, base string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case err == nil && !info.Mode().IsRegular():
+		return failf(exitFailed, "--addr-file: %s is no regular file; name one that may be replaced", path)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return failf(exitFailed, "--addr-file: %w", err)
+	}
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".callgate-addr-*")
 	if err != nil {
-		return failf(exitFailed, "--addr-file: %w", err)
+		return failf(exitFailed, "--addr-file: %s cannot be written: %w; name a file in a directory that exists and may be written to", path, reasonOnly(err))
 	}
 	_, err = tmp.WriteString(base + "\n")
 	err = errors.Join(err, tmp.Chmod(0o644), tmp.Close())
@@ -312,20 +359,37 @@ func writeAddrFile(path, base string) error {
 		if rerr := os.Remove(tmp.Name()); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
 			err = errors.Join(err, rerr)
 		}
-		return failf(exitFailed, "--addr-file: %w", err)
+		return failf(exitFailed, "--addr-file: %s cannot be written: %w", path, reasonOnly(err))
 	}
 	return nil
 }
 
-// newLogger makes the log on standard error.
-func newLogger(e *env, l config.Log) *slog.Logger {
+// reasonOnly leaves out the path of a file's error: it is that of a temporary
+// file, which says nothing to anybody.
+func reasonOnly(err error) error {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		return pe.Err
+	}
+	return err
+}
+
+// removeAddrFile takes the file away again, unless another process has written
+// its own address there since.
+func removeAddrFile(path, base string) {
+	if got, err := os.ReadFile(path); err == nil && string(got) == base+"\n" {
+		_ = os.Remove(path) // an address that is left behind does no harm
+	}
+}
+
+// newLogger makes the log.
+func newLogger(out io.Writer, l config.Log) *slog.Logger {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
 		level = slog.LevelInfo // the settings were validated
 	}
 	opts := &slog.HandlerOptions{Level: level}
 	if l.Format == "json" {
-		return slog.New(slog.NewJSONHandler(e.Stderr, opts))
+		return slog.New(slog.NewJSONHandler(out, opts))
 	}
-	return slog.New(slog.NewTextHandler(e.Stderr, opts))
+	return slog.New(slog.NewTextHandler(out, opts))
 }

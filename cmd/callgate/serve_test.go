@@ -35,6 +35,7 @@ type served struct {
 	lines   chan string // standard output, a line each
 	stderr  *bytes.Buffer
 	ended   chan error
+	unread  func() // closes the reading end of standard output
 }
 
 // startServe starts serve with a state directory and an upstream called mock,
@@ -72,6 +73,7 @@ func launchServe(t *testing.T, state, upstream string, more ...string) *served {
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	s.unread = func() { _ = out.Close() } // the reader below ends with it
 	go func() {
 		for sc := bufio.NewScanner(out); sc.Scan(); {
 			s.lines <- sc.Text()
@@ -322,6 +324,10 @@ func TestServeRefusesToStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	free := t.TempDir()
+	link := filepath.Join(free, "link")
+	if err := os.Symlink("/dev/null", link); err != nil {
+		t.Fatal(err)
+	}
 	for _, tc := range []struct {
 		name  string
 		state string
@@ -333,6 +339,9 @@ func TestServeRefusesToStart(t *testing.T) {
 		{"the state belongs to another process", taken, nil, exitFailed, []string{taken}},
 		{"the state file is corrupt", corrupt, nil, exitFailed, []string{files[0]}},
 		{"the address file has no directory", free, []string{"--addr-file", filepath.Join(free, "no", "addr")}, exitFailed, []string{"--addr-file"}},
+		{"the address file is a directory", free, []string{"--addr-file", free}, exitFailed, []string{"--addr-file", "no regular file"}},
+		{"the address file is a link", free, []string{"--addr-file", link}, exitFailed, []string{"--addr-file", "no regular file"}},
+		{"the address is not of this machine", free, []string{"--listen", "192.0.2.1:4141"}, exitFailed, []string{"--listen", "this machine"}},
 		{"an upstream is no address", free, []string{"--upstream", "bad"}, exitUsage, []string{"--upstream"}},
 		{"an upstream speaks http to the world", free, []string{"--upstream", "bad=http://example.com"}, exitUsage, []string{"--upstream"}},
 		{"a flag is unknown", free, []string{"--upstrem", "x"}, exitUsage, []string{"--upstream"}},
@@ -406,5 +415,74 @@ func TestServeSpeaksJSONLines(t *testing.T) {
 	}
 	if got := <-first; !strings.Contains(got, "callgate") {
 		t.Errorf("the answer is %s", got)
+	}
+}
+
+func TestServeOutlivesItsReaderAndSaysThatNobodyWasTold(t *testing.T) {
+	t.Parallel()
+	s := launchServe(t, t.TempDir(), dangerous(t).URL, "--addr-file", filepath.Join(t.TempDir(), "addr"))
+	for line := range s.lines {
+		if at, ok := strings.CutPrefix(line, "callgate serves agents at "); ok {
+			s.base = at
+		}
+		if strings.Contains(line, "approvals list --control ") {
+			break
+		}
+	}
+	s.unread()
+	if got := <-s.answered(t.Context()); strings.Contains(got, "call_1") || !strings.Contains(got, "outcome=notify_failed") {
+		t.Errorf("the answer is %s", got)
+	}
+	if got := <-s.answered(t.Context()); !strings.Contains(got, "callgate") {
+		t.Errorf("it does not serve any more: %s", got)
+	}
+}
+
+func TestAClosedTerminalEndsServeInOrder(t *testing.T) {
+	t.Parallel()
+	addr := filepath.Join(t.TempDir(), "addr")
+	s := startServe(t, t.TempDir(), dangerous(t).URL, "--addr-file", addr)
+	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	err := <-s.ended
+	s.ended = nil
+	if err != nil {
+		t.Errorf("it ended with %v\n%s", err, s.stderr)
+	}
+	if _, err := os.Stat(addr); err == nil {
+		t.Error("the address file is still there")
+	}
+}
+
+func TestAnAddressFileThatIsAnothersStays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "addr")
+	if err := writeAddrFile(path, "http://127.0.0.1:1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeAddrFile(path, "http://127.0.0.1:2"); err != nil {
+		t.Fatal(err)
+	}
+	removeAddrFile(path, "http://127.0.0.1:1")
+	if got, err := os.ReadFile(path); err != nil || string(got) != "http://127.0.0.1:2\n" {
+		t.Errorf("the file holds %q (%v)", got, err)
+	}
+	removeAddrFile(path, "http://127.0.0.1:2")
+	if _, err := os.Stat(path); err == nil {
+		t.Error("the file is still there")
+	}
+}
+
+func TestAListenerThatListensEverywhereIsReachedByLoopback(t *testing.T) {
+	for at, want := range map[string]string{
+		"127.0.0.1:1": "127.0.0.1:1", "0.0.0.0:2": "127.0.0.1:2", "[::]:3": "[::1]:3", "10.0.0.5:4": "10.0.0.5:4",
+	} {
+		a, err := net.ResolveTCPAddr("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := reachable(a); got != want {
+			t.Errorf("%s is reached by %s, want %s", at, got, want)
+		}
 	}
 }

@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+
+	"golang.org/x/term"
 )
 
 // The wording rules for what users see:
@@ -41,6 +44,17 @@ func usagef(format string, args ...any) error {
 // failf is an error with that exit code.
 func failf(code int, format string, args ...any) error {
 	return &exitError{code: code, err: fmt.Errorf(format, args...)}
+}
+
+// columns is the width of the terminal that standard output is, or a width
+// that most readers have.
+func (e *env) columns() int {
+	if f, ok := e.Stdout.(*os.File); ok && e.StdoutTTY {
+		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
+			return w
+		}
+	}
+	return questionWidth
 }
 
 // printJSON writes v as indented JSON. Characters such as < and & stay as they

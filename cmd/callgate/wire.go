@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
+	"strings"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -74,7 +75,7 @@ func assemble(ctx context.Context, cfg *config.Config, s surroundings) (_ *parts
 			return
 		}
 		s.log.Info("audit entries can be written again")
-	}})
+	}, Warn: func(text string) { s.log.Warn(text) }})
 	if err != nil {
 		return nil, err
 	}
@@ -124,18 +125,38 @@ func buildGate(cfg *config.Config, s surroundings, desk gate.Reviewer, audit gat
 	}
 	c := gate.Config{
 		Mode: mode, Detector: buildDetector(cfg, s), Person: desk, Audit: audit,
-		UnknownTools: unknown, MaxArgs: int(cfg.Limits.Args), Mask: redact.Secrets, OnDecision: s.decided,
+		UnknownTools: unknown, MaxArgs: int(cfg.Limits.Args), Mask: redact.Secrets, OnDecision: s.heard,
 	}
 	if mode == gate.Custom {
-		h, err := hook.New(hook.Config{
-			Command: cfg.Approvals.Hook, Timeout: cfg.Approvals.Timeout.Std(), Context: cfg.Approvals.Context,
-		})
+		h, err := buildHook(cfg.Approvals)
 		if err != nil {
-			return nil, err
+			return nil, &exitError{code: exitConfig, err: err}
 		}
 		c.Hook = h
 	}
 	return gate.New(c)
+}
+
+// heard hears of every decision. What failed on callgate's side goes to the
+// log, for neither the agent nor its model is told more than that it did.
+func (s surroundings) heard(r *gate.Request, d gate.Decision) {
+	if d.Detail != "" && d.Outcome != gate.Cancelled {
+		s.log.Warn("a call was not let through because something failed", "outcome", string(d.Outcome), "by", d.By,
+			"detail", d.Detail, "approval", d.Approval, "turn", r.Turn)
+	}
+	if s.decided != nil {
+		s.decided(r, d)
+	}
+}
+
+// buildHook makes the reviewer of mode custom. Its error is a config.Fault: the
+// settings name a command that cannot be run.
+func buildHook(a config.Approvals) (*hook.Hook, error) {
+	h, err := hook.New(hook.Config{Command: a.Hook, Timeout: a.Timeout.Std(), Context: a.Context})
+	if err != nil {
+		return nil, config.Fault{Key: "approvals.hook", Reason: strings.TrimPrefix(err.Error(), "hook: ")}
+	}
+	return h, nil
 }
 
 // buildDetector makes the detector for the world that the settings describe.
@@ -225,15 +246,15 @@ func upstreams(cfg *config.Config) (map[string]*proxy.Upstream, error) {
 	return ups, nil
 }
 
-// toldOf passes on those decisions of the hook that the settings want people
-// to be told of.
+// toldOf passes on the end of every question, and those decisions of the hook
+// that the settings want people to be told of.
 func toldOf(a config.Approvals, tell func(*gate.Request, gate.Decision)) func(*gate.Request, gate.Decision) {
 	return func(r *gate.Request, d gate.Decision) {
-		want := a.OnDenyNotifyGateway
+		byHook := a.OnDenyNotifyGateway
 		if d.Verdict == gate.Allow {
-			want = a.OnApproveNotifyGateway
+			byHook = a.OnApproveNotifyGateway
 		}
-		if want && d.By == "hook" {
+		if d.Approval != "" || byHook && d.By == "hook" {
 			tell(r, d)
 		}
 	}
