@@ -12,7 +12,9 @@
 //   - From the first byte of a call until its ruling, nothing of the call is
 //     given out. Text before it flows at once; what stands behind it waits.
 //   - An answer whose calls are all released as they came is given out byte
-//     for byte as it was fed, unless a KeepAlive was asked for in between.
+//     for byte as it was fed, unless a KeepAlive was asked for in between, or
+//     comments of an event stream were left out that some reader could take
+//     for more (frame.Event.Cut).
 //   - What is withheld leaves a well-formed answer: indexes close up, the
 //     finish reason is changed when no call is left and only then, and some
 //     visible text stands in its place.
@@ -191,7 +193,8 @@ type Limits struct {
 	// Answer is the largest JSON answer, in bytes (default 32 MiB).
 	Answer int
 	// Held is how much of a stream may wait behind an undecided call, in
-	// bytes (default 32 MiB).
+	// bytes (default 32 MiB), counted with what keeping each event takes. It
+	// bounds the arguments of all calls of a turn together, too.
 	Held int
 	// Args is the largest arguments of one call, in bytes (default 1 MiB);
 	// beyond it the call is faulty (toolcall.FaultOversize).

@@ -16,20 +16,29 @@ type call struct {
 	complete bool // nothing more will be added to it
 	ruled    bool
 	ruling   inspect.Ruling
-	shown    bool // it was given out
 
 	// Of a stream:
 	start  []byte // the input that stands in the block's start
 	input  spot   // where
 	deltas []byte // the input that came in deltas
-	stop   int    // the queue's entry that ends it
 }
 
 // blame sets the first fault of a call.
 func (c *call) blame(f toolcall.Fault, reason string) {
 	if c.Fault == toolcall.FaultNone && f != toolcall.FaultNone {
-		c.Fault, c.Detail = f, reason
+		c.Fault, c.Detail = f, shortened(reason)
 	}
+}
+
+// maxDetail is the longest reason that is kept of a fault, in bytes. Reasons
+// quote the answer, which may be made of one long word.
+const maxDetail = 500
+
+func shortened(reason string) string {
+	if len(reason) <= maxDetail {
+		return reason
+	}
+	return strings.ToValidUTF8(reason[:maxDetail], "") + " ..."
 }
 
 // released reports whether the call goes out. A faulty call never does,
@@ -49,10 +58,13 @@ func (c *call) refusal() string {
 // ledger holds the calls of a turn in the provider's order.
 type ledger struct {
 	lim    inspect.Limits
+	tools  []toolcall.Tool // what the request offered
 	calls  []*call
 	issued int // how many of them were handed over for a ruling
 	ruled  int
+	given  int // how many were shown
 	hosted int
+	weight int // bytes of arguments and names, of all calls together
 	ids    map[string]bool
 }
 
@@ -62,6 +74,7 @@ func (l *ledger) add(c *call) error {
 		return &inspect.Error{Dialect: Name, Where: "call " + strconv.Itoa(len(l.calls)), Reason: "the answer holds more calls than the limit of " + strconv.Itoa(l.lim.Calls), Limit: true}
 	}
 	c.Seq = len(l.calls)
+	l.weight += len(c.ID) + len(c.Name)
 	l.calls = append(l.calls, c)
 	if c.Type == "tool_use" && c.ID != "" {
 		if l.ids[c.ID] {
@@ -131,23 +144,20 @@ func (l *ledger) rule(seq int, r inspect.Ruling) bool {
 func (l *ledger) waiting() bool { return l.ruled < l.issued }
 
 // count gives how many calls there were, and how many were not given out.
-func (l *ledger) count() (calls, withheld int) {
-	for _, c := range l.calls {
-		if !c.shown {
-			withheld++
-		}
-	}
-	return len(l.calls), withheld
-}
+func (l *ledger) count() (calls, withheld int) { return len(l.calls), len(l.calls) - l.given }
 
 // anyShown reports whether a call was given out.
-func (l *ledger) anyShown() bool {
-	for _, c := range l.calls {
-		if c.shown {
-			return true
-		}
+func (l *ledger) anyShown() bool { return l.given > 0 }
+
+// tooMuch says which limit on all calls together was passed, "" for none.
+func (l *ledger) tooMuch() string {
+	switch {
+	case l.weight > l.lim.Held:
+		return "the calls of the answer hold more than " + strconv.Itoa(l.lim.Held) + " bytes"
+	case l.hosted > l.lim.Calls:
+		return "the answer holds more calls of the provider's own than the limit of " + strconv.Itoa(l.lim.Calls)
 	}
-	return false
+	return ""
 }
 
 // hostedCall makes the record of a call that the provider ran itself. These
@@ -156,7 +166,7 @@ func (l *ledger) hostedCall(typ, id, name string, args []byte) toolcall.Call {
 	h := toolcall.Call{Seq: l.hosted, Type: typ, ID: id, Name: name, Args: args}
 	l.hosted++
 	if err := strictjson.Object(args, strictjson.Options{Depth: l.lim.Depth}); err != nil {
-		h.Fault, h.Detail = toolcall.FaultArguments, err.Error()
+		h.Fault, h.Detail = toolcall.FaultArguments, shortened(err.Error())
 	}
 	return h
 }

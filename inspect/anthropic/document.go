@@ -37,7 +37,7 @@ type site struct {
 
 func newDocument(r *request) *document {
 	d := &document{in: -1, out: -1, model: r.info.Model}
-	d.lim = r.limits
+	d.lim, d.tools = r.limits, r.info.Tools
 	return d
 }
 
@@ -126,16 +126,18 @@ func (d *document) read() (hosted []toolcall.Call, err error) {
 		return nil, d.spoil(toolcall.FaultUnknown, "the content is no list of blocks")
 	}
 	content.ForEach(func(_, block gjson.Result) bool {
-		typ := words(block.Get("type"))
-		if !block.IsObject() || !messageBlocks[typ] {
+		if d.isCall(block) {
 			err = d.found(block)
 			return err == nil
 		}
-		if f := level(block, blockKeys, nil); f.reason != "" {
+		typ := words(block.Get("type"))
+		if f := blockLevel(typ, block); f.reason != "" {
 			err = d.faulty(block, f)
-		}
-		if kindOf(typ) == hostedBlock {
+		} else if kindOf(typ) == hostedBlock {
 			hosted = append(hosted, d.hostedCall(typ, words(block.Get("id")), words(block.Get("name")), []byte(block.Get("input").Raw)))
+		}
+		if reason := d.tooMuch(); reason != "" && err == nil {
+			err = d.fail("content", reason, true)
 		}
 		return err == nil
 	})
@@ -145,7 +147,7 @@ func (d *document) read() (hosted []toolcall.Call, err error) {
 // found takes in the call that a block is.
 func (d *document) found(block gjson.Result) error {
 	c := &call{}
-	f := readCall(&c.Call, block)
+	f := d.readCall(&c.Call, block)
 	c.blame(f.fault, f.reason)
 	if lone(block.Raw, d.lim.Depth) {
 		c.blame(toolcall.FaultAmbiguous, "half a surrogate pair stands in its block")
@@ -173,7 +175,8 @@ func (d *document) faulty(block gjson.Result, f flaw) error {
 // spoil withholds the document as a whole.
 func (d *document) spoil(f toolcall.Fault, reason string) error {
 	c := &call{complete: true}
-	c.Type, c.Fault, c.Detail = "document", f, reason
+	c.Type = "document"
+	c.blame(f, reason)
 	c.Args = bytes.Clone(d.body[:min(len(d.body), d.lim.Args)])
 	d.spoiled = true
 	return d.take(c)
@@ -218,7 +221,7 @@ func (d *document) conclude(dst []byte) []byte {
 			in := append([]byte(`"input":`), s.call.ruling.Args...)
 			edits = append(edits, edit{s.block.at + 1, 0, append(in, ',')})
 		}
-		s.call.shown = true
+		d.given++
 	}
 	d.shown = d.finish
 	if d.finish == "tool_use" && len(d.calls) > 0 && !d.anyShown() {

@@ -16,13 +16,13 @@ import (
 // object ambiguous. The arguments of a call are another level: any key may
 // stand there.
 var (
-	eventKeys = strictjson.Keys("type", "index", "message", "content_block", "delta", "usage", "error", "request_id",
+	eventKeys = keys("type", "index", "message", "content_block", "delta", "usage", "error", "request_id",
 		"context_management", "input_transformations")
-	messageKeys = strictjson.Keys("type", "id", "role", "model", "content", "stop_reason", "stop_sequence", "stop_details", "usage",
+	messageKeys = keys("type", "id", "role", "model", "content", "stop_reason", "stop_sequence", "stop_details", "usage",
 		"container", "context_management", "input_transformations", "error", "request_id")
-	blockKeys = strictjson.Keys("type", "id", "name", "input", "caller", "toolset_name", "text", "citations", "thinking",
+	blockKeys = keys("type", "id", "name", "input", "caller", "toolset_name", "text", "citations", "thinking",
 		"signature", "data", "content", "tool_use_id", "server_name", "is_error")
-	deltaKeys = strictjson.Keys("type", "text", "thinking", "signature", "partial_json", "citation", "estimated_tokens",
+	deltaKeys = keys("type", "text", "thinking", "signature", "partial_json", "citation", "estimated_tokens",
 		"content", "encrypted_content", "stop_reason", "stop_sequence", "stop_details", "container")
 )
 
@@ -37,7 +37,9 @@ var (
 		"message_delta":       set("delta", "usage", "context_management", "input_transformations"),
 	}
 	quietMessage = set("content", "usage", "container", "context_management", "input_transformations", "stop_details")
-	quietDelta   = set("citation", "stop_details", "container", "partial_json")
+	quietDelta   = set("citation", "partial_json")
+	quietFinish  = set("stop_details", "container")
+	quietText    = set("citations")
 	quietCall    = set("input", "caller")
 	quietError   = set()
 )
@@ -48,6 +50,16 @@ var messageBlocks = set("text", "thinking", "redacted_thinking", "connector_text
 	"web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result", "bash_code_execution_tool_result",
 	"text_editor_code_execution_tool_result", "tool_search_tool_result", "advisor_tool_result", "mcp_tool_result",
 	"mcp_tool_listing", "container_upload", "compaction", "fallback")
+
+// keys are keys by their folded form and by the one they must have, so that one
+// look is enough for those that are written right.
+func keys(list ...string) map[string]string {
+	m := strictjson.Keys(list...)
+	for _, k := range list {
+		m[k] = k
+	}
+	return m
+}
 
 func set(words ...string) map[string]bool {
 	m := make(map[string]bool, len(words))
@@ -88,6 +100,74 @@ func level(obj gjson.Result, known map[string]string, quiet map[string]bool) (f 
 	return f
 }
 
+// blockLevel checks a block that is no call: it must hold nothing that a client
+// could take for one by its keys.
+func blockLevel(typ string, block gjson.Result) flaw {
+	switch kindOf(typ) {
+	case textBlock, thinkingBlock:
+		return level(block, blockKeys, quietText)
+	case hostedBlock:
+		return level(block, blockKeys, quietCall)
+	}
+	// What tools gave back, and the like, may hold anything further down.
+	f := level(block, blockKeys, nil)
+	block.ForEach(func(key, value gjson.Result) bool {
+		if f.reason == "" && callKeys[strings.ToLower(key.Str)] && (value.Type == gjson.String || value.Type == gjson.JSON) {
+			f = flaw{toolcall.FaultUnknown, "the key " + strconv.Quote(key.Str) + " stands in a block of type " + strconv.Quote(typ)}
+		}
+		return f.reason == ""
+	})
+	return f
+}
+
+// deltaForm is what a delta of one type looks like: the key it must have, those
+// it may have, and the types of the blocks it stands in.
+type deltaForm struct {
+	key    string
+	is     gjson.Type
+	others map[string]bool
+	blocks map[string]bool
+}
+
+// deltaForms are all there are. A delta of another type is not passed on, nor
+// one with a key more: clients that go by the keys would read another delta.
+var deltaForms = map[string]deltaForm{
+	"text_delta":       {"text", gjson.String, nil, set("text", "connector_text")},
+	"citations_delta":  {"citation", gjson.JSON, nil, set("text")},
+	"thinking_delta":   {"thinking", gjson.String, set("estimated_tokens"), set("thinking")},
+	"signature_delta":  {"signature", gjson.String, nil, set("thinking", "connector_text", "compaction")},
+	"compaction_delta": {"content", gjson.String, set("encrypted_content"), set("compaction")},
+	"input_json_delta": {"partial_json", gjson.String, nil, set("server_tool_use", "mcp_tool_use")},
+}
+
+// deltaFlaw says what is wrong with a delta for a block.
+func deltaFlaw(d gjson.Result, b *block) (f flaw) {
+	kind := words(d.Get("type"))
+	form, ok := deltaForms[kind]
+	switch {
+	case b.kind == callBlock && kind != "input_json_delta":
+		return flaw{toolcall.FaultUnknown, "a delta of type " + strconv.Quote(kind) + " stands in a call"}
+	case !ok:
+		return flaw{toolcall.FaultUnknown, "a delta of type " + strconv.Quote(kind) + " cannot be read"}
+	case b.kind != callBlock && !form.blocks[b.typ]:
+		return flaw{toolcall.FaultAmbiguous, "a delta of type " + strconv.Quote(kind) + " stands in a block of type " + strconv.Quote(b.typ)}
+	}
+	if v := d.Get(form.key); v.Type != form.is && !(form.key == "content" && v.Type == gjson.Null) {
+		return flaw{toolcall.FaultUnknown, "a delta of type " + strconv.Quote(kind) + " lacks its " + form.key}
+	}
+	d.ForEach(func(key, value gjson.Result) bool {
+		switch {
+		case key.Str == "type", key.Str == form.key:
+		case !form.others[key.Str]:
+			f = flaw{toolcall.FaultUnknown, "the key " + strconv.Quote(key.Str) + " stands in a delta of type " + strconv.Quote(kind)}
+		case value.Type == gjson.JSON:
+			f = flaw{toolcall.FaultUnknown, "something other than a text or a number stands under " + strconv.Quote(key.Str)}
+		}
+		return f.reason == ""
+	})
+	return f
+}
+
 // callKeys are keys under which calls hand over what they do, in this and in
 // other providers' formats.
 var callKeys = set("input", "arguments", "args", "partial_json", "tool_use", "tool_calls", "tool_call", "function_call",
@@ -110,8 +190,11 @@ func callShaped(v gjson.Result) bool {
 // callUnder is callShaped for a value and the key that it stands under, ""
 // for an element of an array.
 func callUnder(key string, value gjson.Result) bool {
+	if value.Type != gjson.String && value.Type != gjson.JSON {
+		return false
+	}
 	key = strings.ToLower(key)
-	if callKeys[key] && (value.Type == gjson.String || value.Type == gjson.JSON) {
+	if callKeys[key] {
 		return true
 	}
 	if key == "type" {
@@ -176,17 +259,32 @@ func lone(raw string, depth int) bool {
 	return strings.Contains(raw, `\u`) && strictjson.Validate([]byte(raw), strictjson.Options{Depth: depth}) != nil
 }
 
+// inner is what stands between the quotes of a string.
+func inner(v gjson.Result) []byte { return []byte(v.Raw[1 : len(v.Raw)-1]) }
+
+// isCall reports whether a client could run a block.
+func (l *ledger) isCall(block gjson.Result) bool {
+	typ := words(block.Get("type"))
+	if !block.IsObject() || !messageBlocks[typ] {
+		return true
+	}
+	return kindOf(typ) == hostedBlock && notHosted(l.tools, typ, words(block.Get("name"))) != ""
+}
+
 // readCall fills a call from its block, in a stream its start. It says what is
 // wrong with the block itself, not with its arguments.
-func readCall(c *toolcall.Call, block gjson.Result) flaw {
+func (l *ledger) readCall(c *toolcall.Call, block gjson.Result) flaw {
 	typ := block.Get("type")
-	c.Type, c.ID, c.Name = words(typ), words(block.Get("id")), words(block.Get("name"))
+	// Copied, so that they do not keep all of the event.
+	c.Type, c.ID, c.Name = strings.Clone(words(typ)), strings.Clone(words(block.Get("id"))), strings.Clone(words(block.Get("name")))
 	if c.Type == "" {
 		c.Type = "block"
 	}
 	switch {
 	case !block.IsObject() || typ.Type != gjson.String:
 		return flaw{toolcall.FaultUnknown, "a block does not say its type"}
+	case kindOf(c.Type) == hostedBlock:
+		return flaw{toolcall.FaultUnknown, notHosted(l.tools, c.Type, c.Name)}
 	case c.Type != "tool_use":
 		return flaw{toolcall.FaultUnknown, "a block of type " + strconv.Quote(c.Type) + " cannot be read"}
 	case c.ID == "":

@@ -1,17 +1,29 @@
 package anthropic
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"callgate/inspect"
 	"callgate/inspect/toolcall"
 )
 
-func limited(t *testing.T, l inspect.Limits, contentType string) inspect.Turn {
+func limited(t testing.TB, l inspect.Limits, contentType string) inspect.Turn {
 	t.Helper()
-	return open(t, Dialect{Limits: l}, `{"model":"m"}`, contentType)
+	return open(t, Dialect{Limits: l}, `{"model":"m","tools":[{"type":"web_search_20250305","name":"web_search"}]}`, contentType)
+}
+
+func manyOf(n int, one func(i int) string) string {
+	var b strings.Builder
+	for i := range n {
+		b.WriteString(one(i))
+	}
+	return b.String()
 }
 
 const (
@@ -36,6 +48,34 @@ func TestLimitsEndTheReading(t *testing.T) {
 			join([]string{messageStart()}, callEvents(0, "c1"), callEvents(1, "c2"), callEvents(2, "c3")), "more calls than the limit of 2"},
 		{"events that cannot be read", inspect.Limits{Calls: 2}, eventStream,
 			strings.Repeat("x: y\n\n"+pingOut, 3), "more calls than the limit of 2"},
+		{"small events behind a call", inspect.Limits{Held: 30_000}, eventStream,
+			sse(messageStart()) + join(callEvents(0, "c1")) + strings.Repeat(sse(`{"type":"message_delta","delta":{},"usage":{}}`), 200), "wait behind a call"},
+		{"blank lines behind a call", inspect.Limits{Held: 2000}, eventStream,
+			join([]string{messageStart()}, callEvents(0, "c1")) + strings.Repeat("\n", 2000), "wait behind a call"},
+		{"the arguments of all calls together", inspect.Limits{Held: 3000, Args: 1000}, eventStream,
+			sse(messageStart()) + manyOf(9, func(i int) string {
+				return sse(blockStart(i, fmt.Sprintf(`{"type":"tool_use","id":"d%d","name":"Bash","input":{"a":"%s"}}`, i, long+long)), blockStop(i))
+			}), "bytes"},
+		{"the pieces of calls together", inspect.Limits{Held: 3000, Args: 1000}, eventStream,
+			sse(messageStart()) + manyOf(9, func(i int) string {
+				return sse(blockStart(i, fmt.Sprintf(`{"type":"tool_use","id":"d%d","name":"Bash","input":{}}`, i)),
+					blockDelta(i, `{"type":"input_json_delta","partial_json":"`+long+`"}`), blockDelta(i, `{"type":"input_json_delta","partial_json":"`+long+`"}`), blockStop(i))
+			}), "bytes"},
+		{"long names of calls", inspect.Limits{Held: 3000}, eventStream,
+			sse(messageStart()) + manyOf(9, func(i int) string {
+				return sse(blockStart(i, fmt.Sprintf(`{"type":"tool_use","id":"d%d%s","name":"%s","input":{}}`, i, long, long)), blockStop(i))
+			}), "bytes"},
+		{"unreadable events together", inspect.Limits{Held: 3000}, eventStream,
+			strings.Repeat("x: "+long+"\n\n"+pingOut, 12), "the calls of the answer hold more than 3000 bytes"},
+		{"what the provider's calls hold", inspect.Limits{Held: 3000}, eventStream,
+			sse(messageStart(), blockStart(0, `{"type":"server_tool_use","id":"s","name":"web_search","input":{}}`)) +
+				strings.Repeat(sse(blockDelta(0, `{"type":"input_json_delta","partial_json":"`+long+`"}`)), 12), "the calls of the answer hold more than 3000 bytes"},
+		{"calls of the provider's own", inspect.Limits{Calls: 2}, eventStream,
+			sse(messageStart()) + manyOf(3, func(i int) string {
+				return sse(blockStart(i, `{"type":"server_tool_use","id":"s","name":"web_search","input":{}}`), blockStop(i))
+			}), "more calls of the provider's own than the limit of 2"},
+		{"open blocks", inspect.Limits{}, eventStream,
+			sse(messageStart()) + manyOf(101, func(i int) string { return sse(blockStart(i, `{"type":"text","text":""}`)) }), "more than 100 blocks are open at once"},
 		{"a document", inspect.Limits{Answer: 200}, jsonBody, `{"type":"message","x":"` + long, "the answer is longer than the limit of 200 bytes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -74,6 +114,72 @@ func TestACallInTheDocumentPastTheLimit(t *testing.T) {
 	}
 	if out := string(turn.Abandon(nil, "too many")); strings.Contains(out, "tool_use") || !strings.Contains(out, "too many") {
 		t.Errorf("abandoned with %s", out)
+	}
+}
+
+func TestCallsOfTheProviderInADocumentPastTheLimit(t *testing.T) {
+	turn := limited(t, inspect.Limits{Calls: 2}, jsonBody)
+	one := `{"type":"server_tool_use","id":"s","name":"web_search","input":{}}`
+	feed(t, turn, `{"type":"message","content":[`+one+","+one+","+one+`]}`)
+	_, err := turn.EndRound(nil, inspect.EndClean)
+	if e, ok := errors.AsType[*inspect.Error](err); !ok || !e.Limit {
+		t.Fatalf("the error is %v", err)
+	}
+	if out := string(turn.Abandon(nil, "too many")); strings.Contains(out, "web_search") || !strings.Contains(out, "too many") {
+		t.Errorf("abandoned with %s", out)
+	}
+}
+
+func TestCallsThatWereGivenOutCountAmongAllArguments(t *testing.T) {
+	turn := limited(t, inspect.Limits{Held: 3000}, eventStream)
+	feed(t, turn, sse(messageStart()))
+	for i := range 20 {
+		_, err := turn.Feed(nil, []byte(sse(blockStart(i, fmt.Sprintf(`{"type":"tool_use","id":"d%d","name":"Bash","input":{"a":"%s"}}`, i, strings.Repeat("x", 290))), blockStop(i))))
+		if err != nil {
+			if !strings.Contains(err.Error(), "event 20: the calls of the answer hold more than 3000 bytes") {
+				t.Errorf("the error is %v", err)
+			}
+			return
+		}
+		resolve(t, turn, i, inspect.Ruling{Release: true})
+	}
+	t.Error("no limit was met")
+}
+
+func TestBlankLinesBehindACallCostTheirBytesAndNoMore(t *testing.T) {
+	const n = 4 << 20
+	turn := openStream(t)
+	feed(t, turn, join([]string{messageStart()}, callEvents(0, "c1")))
+	lines := []byte(strings.Repeat("\n", n))
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	feed(t, turn, string(lines))
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 3*n {
+		t.Errorf("%d bytes are held of %d", grown, n)
+	}
+	out := resolve(t, turn, 0, inspect.Ruling{Release: true}).Out
+	if !bytes.HasSuffix(out, lines) {
+		t.Error("the blank lines did not come out behind the call")
+	}
+}
+
+func TestManyOpenBlocksTakeNoLongTime(t *testing.T) {
+	// Were blocks that are open, or calls, looked through for each event, this
+	// would be a matter of minutes.
+	var b strings.Builder
+	b.WriteString(sse(messageStart()))
+	for i := range 90 {
+		b.WriteString(sse(blockStart(i, `{"type":"thinking","thinking":"","signature":""}`)))
+	}
+	for range 40_000 {
+		b.WriteString(sse(blockDelta(0, `{"type":"thinking_delta","thinking":"x"}`)))
+	}
+	turn := openStream(t)
+	if got := feed(t, turn, b.String()); len(got.Out) != b.Len() {
+		t.Errorf("%d bytes of %d came out", len(got.Out), b.Len())
 	}
 }
 
@@ -122,6 +228,22 @@ func TestAFaultSaysWhereAndWhy(t *testing.T) {
 	turn := openStream(t)
 	step := feed(t, turn, sse(messageStart())+"event: ping\ndata: {\"type\":\"pong\"}\n\n")
 	want(t, "detail", step.Calls[0].Detail, `event 2: the event is named "ping" and its data says "pong"`)
+}
+
+func TestAFaultDoesNotQuoteAllOfALongWord(t *testing.T) {
+	long := strings.Repeat("é", 1<<20)
+	for _, body := range []string{
+		sse(messageStart()) + "event: ping\ndata: {\"type\":\"" + long + "\"}\n\n",
+		sse(messageStart(), blockStart(0, `{"type":"`+long+`"}`), blockStop(0)),
+		sse(messageStart(), blockStart(0, `{"type":"server_tool_use","name":"`+long+`","id":"s"}`), blockStop(0)),
+		sse(messageStart(), blockStart(0, `{"type":"text","`+long+`":{"input":{}}}`)),
+	} {
+		turn := openStream(t)
+		step := feed(t, turn, body)
+		if len(step.Calls) != 1 || step.Calls[0].Fault == toolcall.FaultNone || len(step.Calls[0].Detail) > 600 || !utf8.ValidString(step.Calls[0].Detail) {
+			t.Errorf("%d calls of %.40q", len(step.Calls), body[len(sse(messageStart())):])
+		}
+	}
 }
 
 func TestNothingIsFedBehindTheEnd(t *testing.T) {

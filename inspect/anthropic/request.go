@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -126,6 +127,45 @@ func isHosted(typ string) bool {
 	}
 	i := strings.LastIndexByte(typ, '_')
 	return i > 0 && len(typ)-i == len("_20250305") && strings.Trim(typ[i+1:], "0123456789") == "" && hostedTools[typ[:i]]
+}
+
+// hostedNames are the names under which the provider reports what it runs for
+// the tools that are hosted. Some tools use others that were not asked for.
+var hostedNames = set("web_search", "web_fetch", "code_execution", "bash_code_execution", "text_editor_code_execution", "advisor",
+	"tool_search_tool_regex", "tool_search_tool_bm25")
+
+// notHosted says why a call that is said to run on the provider may yet run on
+// the client, "" when it cannot. Translators on the way turn such calls into
+// plain ones.
+func notHosted(tools []toolcall.Tool, typ, name string) string {
+	offered := false
+	for i := range tools {
+		t := &tools[i]
+		server := t.Type == "mcp_server" || t.Type == "mcp_toolset"
+		switch {
+		case !t.Hosted && foldedName(t.Name) == foldedName(name):
+			return "a block of type " + strconv.Quote(typ) + " names a tool of the client's, " + strconv.Quote(t.Name)
+		case !t.Hosted:
+		case typ == "mcp_tool_use":
+			offered = offered || server && name != ""
+		default:
+			offered = offered || !server && (hostedNames[name] || name != "" && name == t.Name)
+		}
+	}
+	if offered {
+		return ""
+	}
+	return "a block of type " + strconv.Quote(typ) + " names the tool " + strconv.Quote(name) + ", and the request offered none that the provider runs under that name"
+}
+
+// foldedName is a tool's name as the most careless client compares it.
+func foldedName(name string) string {
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune("_-.:/ ", r) {
+			return -1
+		}
+		return r
+	}, strictjson.Fold(name))
 }
 
 func readTools(raw []byte) []toolcall.Tool {

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"callgate/inspect/frame"
 )
 
 // scanner reads JSON piece by piece without building anything.
@@ -111,6 +113,8 @@ type delta struct {
 	at, n int // where in the data the index is written
 	// value is the text as it is written between its quotes.
 	value []byte
+	// breaks says that the value holds one of frame.OtherBreaks.
+	breaks bool
 }
 
 const (
@@ -214,16 +218,16 @@ func (s *scanner) delta(d *delta) bool {
 			d.kind = deltaKinds(v)
 		case "text":
 			word = textDelta
-			d.value, ok = s.text()
+			ok = s.text(d)
 		case "thinking":
 			word = thinkingDelta
-			d.value, ok = s.text()
+			ok = s.text(d)
 		case "signature":
 			word = signatureDelta
-			d.value, ok = s.text()
+			ok = s.text(d)
 		case "partial_json":
 			word = inputDelta
-			d.value, ok = s.text()
+			ok = s.text(d)
 		case "estimated_tokens":
 			bit = keyTokens
 			ok = s.tokens()
@@ -272,31 +276,32 @@ func (s *scanner) tokens() bool {
 
 // text reads any string that all readers read alike, which leaves out escaped
 // surrogates, paired or not: those are looked at elsewhere.
-func (s *scanner) text() ([]byte, bool) {
+func (s *scanner) text(d *delta) bool {
 	if !s.take('"') {
-		return nil, false
+		return false
 	}
 	from, ascii := s.i, true
 	for s.i < len(s.b) {
 		c := s.b[s.i]
 		switch {
 		case c == '"':
-			v := s.b[from:s.i]
+			d.value = s.b[from:s.i]
 			s.i++
-			return v, ascii || utf8.Valid(v)
+			d.breaks = !ascii && frame.OtherBreaks(d.value)
+			return ascii || utf8.Valid(d.value)
 		case c == '\\':
 			if !s.escape() {
-				return nil, false
+				return false
 			}
 			continue
 		case c < 0x20:
-			return nil, false
+			return false
 		case c >= utf8.RuneSelf:
 			ascii = false
 		}
 		s.i++
 	}
-	return nil, false
+	return false
 }
 
 func (s *scanner) escape() bool {

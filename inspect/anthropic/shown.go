@@ -41,6 +41,10 @@ type entry struct {
 	call  *call // of opFault
 }
 
+// entryCost is what an entry is charged against the bytes that may wait, beside
+// its event: events can be shorter than what is kept of them.
+const entryCost = 100
+
 // opens gives the call that begins at the entry, nil for most.
 func (e *entry) opens() *call {
 	switch {
@@ -77,6 +81,11 @@ type shown struct {
 func (t *stream) pass(o op, raw []byte) {
 	if o == opPass && len(t.queue) == 0 && t.beating == nil {
 		t.dst = append(t.dst, raw...)
+		return
+	}
+	if last := len(t.queue) - 1; o == opPass && last >= t.head && t.queue[last].op == opPass {
+		t.held = append(t.held, raw...)
+		t.queue[last].to = len(t.held)
 		return
 	}
 	t.push(entry{op: o}, raw)
@@ -154,31 +163,11 @@ func (t *stream) blocked() bool {
 }
 
 // free reports whether rulings let the entry out. A released call goes out
-// only when all of it can: calls that begin inside of it need rulings too.
+// whole: it has a ruling only when it is complete, and nothing that needs one
+// begins inside of it, or it would not be released.
 func (t *stream) free(i int) bool {
 	c := t.queue[i].opens()
-	if c == nil {
-		return true
-	}
-	if !c.ruled {
-		return false
-	}
-	if !c.released() {
-		return true
-	}
-	for last := c.stop; i <= last; i++ {
-		in := t.queue[i].opens()
-		if in == nil {
-			continue
-		}
-		if !in.ruled {
-			return false
-		}
-		if in.released() && in.stop > last {
-			last = in.stop
-		}
-	}
-	return true
+	return c == nil || c.ruled
 }
 
 // emit gives one entry out.
@@ -248,10 +237,11 @@ func (t *stream) emitStart(e *entry, raw []byte) {
 		t.dst = appendText(t.dst, b.shown, c.refusal())
 		return
 	case c.ruling.Args != nil:
-		t.altered, c.shown = true, true
+		t.altered = true
+		t.given++
 		t.emitEdited(e, raw)
 	default:
-		c.shown = true
+		t.given++
 		t.dst = appendWith(t.dst, raw, e.at, e.n, b.index, b.shown)
 	}
 	if b.index != b.shown {
@@ -264,10 +254,11 @@ func (t *stream) emitStart(e *entry, raw []byte) {
 // whole new input as one delta.
 func (t *stream) emitEdited(e *entry, raw []byte) {
 	c := e.block.call
-	start := patch(nil, raw,
-		edit{e.at, e.n, appendInt(nil, e.block.shown)},
-		edit{e.base + c.input.at, c.input.n, []byte("{}")})
-	t.dst = append(t.dst, start...)
+	edits := []edit{{e.at, e.n, appendInt(nil, e.block.shown)}}
+	if c.input.n > 0 {
+		edits = append(edits, edit{e.base + c.input.at, c.input.n, []byte("{}")})
+	}
+	t.dst = patch(t.dst, raw, edits...)
 	t.dst = appendDelta(t.dst, e.block.shown, "input_json_delta", "partial_json", string(c.ruling.Args))
 }
 

@@ -32,6 +32,8 @@ type stream struct {
 
 	next    int      // the index that the provider's next block must have
 	open    []*block // the provider's open blocks
+	current *block   // the one that the event before was about
+	bare    bool     // the last call that ended had no pieces of arguments
 	dropped bool     // the event before was dropped, with a fault of its own
 	done    bool
 	ended   bool // EndRound was called
@@ -86,6 +88,7 @@ func kindOf(typ string) blockKind {
 func newStream(r *request) *stream {
 	t := &stream{in: -1, out: -1, model: r.info.Model}
 	t.lim = r.limits
+	t.tools = r.info.Tools
 	t.structured = r.info.Structured
 	t.sse.Max = r.limits.Frame
 	t.onEvent = t.event
@@ -139,6 +142,9 @@ func (t *stream) fail(reason string, err error) *inspect.Error {
 
 // event takes one event in and gives out what has become free.
 func (t *stream) event(ev *frame.Event) error {
+	if ev.Cut {
+		t.altered = true
+	}
 	if ev.Odd == "" {
 		if ev.Empty() {
 			t.dropped = false
@@ -161,11 +167,17 @@ func (t *stream) event(ev *frame.Event) error {
 func (t *stream) settleQueue() error {
 	t.drain()
 	t.step.Calls = t.issue(t.step.Calls)
-	if len(t.held) > t.lim.Held {
-		return &inspect.Error{Dialect: Name, Where: "event " + strconv.Itoa(t.sse.Count()), Limit: true,
-			Reason: "more than " + strconv.Itoa(t.lim.Held) + " bytes wait behind a call"}
+	if len(t.held)+len(t.queue)*entryCost > t.lim.Held {
+		return t.limit("more than " + strconv.Itoa(t.lim.Held) + " bytes wait behind a call")
+	}
+	if reason := t.tooMuch(); reason != "" {
+		return t.limit(reason)
 	}
 	return nil
+}
+
+func (t *stream) limit(reason string) error {
+	return &inspect.Error{Dialect: Name, Where: "event " + strconv.Itoa(t.sse.Count()), Reason: reason, Limit: true}
 }
 
 // plain handles a delta that matched the template. It reports false when the
@@ -177,34 +189,57 @@ func (t *stream) plain(ev *frame.Event, d delta) bool {
 	}
 	switch {
 	case d.kind == inputDelta && b.kind == callBlock:
-		t.input(b.call, d.value)
-		if b.call.Fault != toolcall.FaultNone {
+		if d.breaks {
+			return false
+		}
+		if t.input(b, d.value); b.call.Fault != toolcall.FaultNone {
 			t.dropped = false
 			return true
 		}
 	case d.kind == inputDelta && b.kind == hostedBlock:
-		b.input = appendUnescaped(b.input, d.value)
+		if t.bare && len(d.value) > 0 {
+			return false
+		}
+		t.hostedInput(b, d.value)
 	case d.kind == textDelta && b.kind == textBlock,
 		(d.kind == thinkingDelta || d.kind == signatureDelta) && b.kind == thinkingBlock:
 	default:
 		return false
 	}
-	t.dropped = false
+	t.dropped, t.current = false, b
 	t.part(opPart, ev, b, d.at, d.n)
 	return true
 }
 
-// input adds a piece of a call's arguments.
-func (t *stream) input(c *call, raw []byte) {
-	if len(c.deltas)+len(raw) > 6*t.lim.Args {
-		// Even if all of it were escapes it would be too long.
-		c.blame(toolcall.FaultOversize, "its arguments are longer than "+strconv.Itoa(t.lim.Args)+" bytes")
+// input adds a piece of a call's arguments. The pieces follow the call's start
+// with nothing of another block between: clients that do not look at indexes
+// would add them to that one.
+func (t *stream) input(b *block, raw []byte) {
+	c := b.call
+	if t.current != b {
+		c.blame(toolcall.FaultAmbiguous, "something of another block stands between the pieces of its arguments")
+	}
+	t.current = b
+	if len(c.deltas) > t.lim.Args {
 		return
 	}
-	c.deltas = appendUnescaped(c.deltas, raw)
-	if len(c.deltas) > t.lim.Args {
-		c.blame(toolcall.FaultOversize, "its arguments are longer than "+strconv.Itoa(t.lim.Args)+" bytes")
+	// Even if all of it were escapes it may be too long.
+	if len(c.deltas)+len(raw) <= 6*t.lim.Args {
+		n := len(c.deltas)
+		c.deltas = appendUnescaped(c.deltas, raw)
+		t.weight += len(c.deltas) - n
+		if len(c.deltas) <= t.lim.Args {
+			return
+		}
 	}
+	c.blame(toolcall.FaultOversize, "its arguments are longer than "+strconv.Itoa(t.lim.Args)+" bytes")
+}
+
+// hostedInput adds a piece of the arguments of a call that the provider runs.
+func (t *stream) hostedInput(b *block, raw []byte) {
+	n := len(b.input)
+	b.input = appendUnescaped(b.input, raw)
+	t.weight += len(b.input) - n
 }
 
 // find gives the open block with the provider's index.
@@ -301,8 +336,10 @@ func (t *stream) fault(ev *frame.Event, f toolcall.Fault, reason string) error {
 	}
 	t.dropped = true
 	c := &call{complete: true}
-	c.Type, c.Detail, c.Fault = "event", reason, f
+	c.Type = "event"
+	c.blame(f, reason)
 	c.Args = bytes.Clone(ev.Raw[:min(len(ev.Raw), t.lim.Args)])
+	t.weight += len(c.Args)
 	if err := t.add(c); err != nil {
 		return err
 	}
@@ -354,44 +391,79 @@ func (t *stream) blockStart(ev *frame.Event, root gjson.Result) error {
 	case !ok || n != t.next:
 		return t.fault(ev, toolcall.FaultAmbiguous, "a block starts with index "+strconv.Quote(index.Raw)+" where "+strconv.Itoa(t.next)+" is next")
 	}
-	at := index.Index
+	if len(t.open) >= maxOpen {
+		return t.limit("more than " + strconv.Itoa(maxOpen) + " blocks are open at once")
+	}
 	b := &block{index: n}
 	content := root.Get("content_block")
-	if typ := words(content.Get("type")); content.IsObject() && messageBlocks[typ] {
-		if f := level(content, blockKeys, nil); f.reason != "" {
+	if t.isCall(content) {
+		if err := t.callStart(b, ev, content); err != nil {
+			return err
+		}
+	} else {
+		typ := words(content.Get("type"))
+		if f := blockLevel(typ, content); f.reason != "" {
 			return t.fault(ev, f.fault, f.reason)
 		}
-		b.kind, b.typ = kindOf(typ), typ
-		b.id, b.name = words(content.Get("id")), words(content.Get("name"))
+		b.kind, b.typ = kindOf(typ), strings.Clone(typ)
+		b.id, b.name = strings.Clone(words(content.Get("id"))), strings.Clone(words(content.Get("name")))
+		t.weight += len(b.id) + len(b.name)
 		if in := content.Get("input"); b.kind == hostedBlock && in.Raw != "{}" {
 			b.input = []byte(in.Raw)
+			t.weight += len(b.input)
 		}
-		t.next++
-		t.dropped = false
-		t.open = append(t.open, b)
-		t.part(opBlock, ev, b, at, len(index.Raw))
-		return nil
 	}
-	b.kind, b.call = callBlock, &call{}
-	f := readCall(&b.call.Call, content)
-	b.call.blame(f.fault, f.reason)
-	if lone(content.Raw, t.lim.Depth) {
-		b.call.blame(toolcall.FaultAmbiguous, "half a surrogate pair stands in its block")
-	}
-	switch in := content.Get("input"); {
-	case in.Exists():
-		b.call.start, b.call.input = []byte(in.Raw), spotOf(in)
-	case f.fault == toolcall.FaultUnknown:
-		b.call.start = []byte(content.Raw)
-	}
-	if err := t.add(b.call); err != nil {
-		return err
-	}
+	t.crossed(b)
 	t.next++
-	t.dropped = false
+	t.dropped, t.current = false, b
 	t.open = append(t.open, b)
-	t.part(opBlock, ev, b, at, len(index.Raw))
+	t.part(opBlock, ev, b, index.Index, len(index.Raw))
 	return nil
+}
+
+// maxOpen is how many blocks may be open at once. Servers that follow the
+// format have one open, and others no more than an answer has kinds of blocks.
+const maxOpen = 100
+
+// callStart takes in the start of a call.
+func (t *stream) callStart(b *block, ev *frame.Event, content gjson.Result) error {
+	c := &call{}
+	b.kind, b.call = callBlock, c
+	f := t.readCall(&c.Call, content)
+	c.blame(f.fault, f.reason)
+	switch {
+	case lone(content.Raw, t.lim.Depth):
+		c.blame(toolcall.FaultAmbiguous, "half a surrogate pair stands in its block")
+	case frame.OtherBreaks(ev.Data):
+		c.blame(toolcall.FaultAmbiguous, otherBreak)
+	}
+	in := content.Get("input")
+	start := in.Raw
+	if !in.Exists() && f.fault == toolcall.FaultUnknown {
+		start = content.Raw
+	}
+	// One byte past the limit is enough to know that it is too long.
+	c.start, c.input = []byte(start[:min(len(start), t.lim.Args+1)]), spotOf(in)
+	t.weight += len(c.start)
+	return t.add(c)
+}
+
+const otherBreak = "a character that ends a line for some readers stands in it without an escape"
+
+// crossed spoils the calls that are open when another block starts, and a call
+// that starts in a call: clients that do not look at indexes mix them up. A
+// text that is left open before a call does no harm, and some servers leave it.
+func (t *stream) crossed(b *block) {
+	for _, o := range t.open {
+		if o.kind != callBlock && o.kind != hostedBlock {
+			continue
+		}
+		for _, in := range []*block{o, b} {
+			if in.kind == callBlock {
+				in.call.blame(toolcall.FaultAmbiguous, "another block starts before the one before it has ended")
+			}
+		}
+	}
 }
 
 func (t *stream) blockDelta(ev *frame.Event, root gjson.Result, unended bool) error {
@@ -408,26 +480,25 @@ func (t *stream) blockDelta(ev *frame.Event, root gjson.Result, unended bool) er
 	if f := level(d, deltaKeys, quietDelta); f.reason != "" {
 		return t.fault(ev, f.fault, f.reason)
 	}
-	kind := words(d.Get("type"))
+	if f := deltaFlaw(d, b); f.reason != "" {
+		return t.fault(ev, f.fault, f.reason)
+	}
 	piece := d.Get("partial_json")
 	switch {
-	case b.kind == callBlock && (kind != "input_json_delta" || piece.Type != gjson.String):
-		return t.fault(ev, toolcall.FaultUnknown, "a delta of type "+strconv.Quote(kind)+" stands in a call")
 	case b.kind == callBlock && (unended || lone(piece.Raw, t.lim.Depth)):
 		return t.fault(ev, toolcall.FaultAmbiguous, "a piece of its arguments reads differently for different readers")
+	case b.kind == callBlock && frame.OtherBreaks(ev.Data):
+		return t.fault(ev, toolcall.FaultAmbiguous, otherBreak)
 	case b.kind == callBlock:
-		t.input(b.call, []byte(piece.Raw[1:len(piece.Raw)-1]))
-		if b.call.Fault != toolcall.FaultNone {
+		if t.input(b, inner(piece)); b.call.Fault != toolcall.FaultNone {
 			return nil
 		}
-	case kind == "input_json_delta" && (b.kind != hostedBlock || piece.Type != gjson.String):
-		return t.fault(ev, toolcall.FaultAmbiguous, "arguments stand in a block that is no call")
-	case kind == "input_json_delta":
-		b.input = append(b.input, words(piece)...)
-	case kind == "text_delta" && b.kind != textBlock && b.typ != "connector_text":
-		return t.fault(ev, toolcall.FaultAmbiguous, "text stands in a block of type "+strconv.Quote(b.typ))
+	case b.kind == hostedBlock && t.bare && len(words(piece)) > 0:
+		return t.fault(ev, toolcall.FaultAmbiguous, "clients that do not look at blocks take these arguments for those of the call before, which has none")
+	case b.kind == hostedBlock:
+		t.hostedInput(b, inner(piece))
 	}
-	t.dropped = false
+	t.dropped, t.current = false, b
 	t.part(opPart, ev, b, index.Index, len(index.Raw))
 	return nil
 }
@@ -442,11 +513,14 @@ func (t *stream) blockStop(ev *frame.Event, root gjson.Result, unended bool) err
 	if unended && b.kind == callBlock {
 		return t.fault(ev, toolcall.FaultAmbiguous, ev.Odd)
 	}
+	if b.kind == callBlock && frame.OtherBreaks(ev.Data) {
+		return t.fault(ev, toolcall.FaultAmbiguous, otherBreak)
+	}
 	t.close(b)
-	t.dropped = false
+	t.dropped, t.current = false, b
 	switch b.kind {
 	case callBlock:
-		b.call.stop = len(t.queue)
+		t.bare = len(b.call.deltas) == 0
 		t.settle(b.call)
 	case hostedBlock:
 		t.hostedDone(b)
@@ -482,7 +556,7 @@ func (t *stream) messageDelta(ev *frame.Event, root gjson.Result) error {
 	if t.phase == unstarted {
 		return t.fault(ev, toolcall.FaultAmbiguous, "the message ends before it starts")
 	}
-	if f := level(d, deltaKeys, quietDelta); f.reason != "" && d.Type != gjson.Null {
+	if f := level(d, deltaKeys, quietFinish); f.reason != "" && d.Type != gjson.Null {
 		return t.fault(ev, f.fault, f.reason)
 	}
 	if reason := d.Get("stop_reason"); reason.Type == gjson.String {
@@ -606,7 +680,7 @@ func (t *stream) Abandon(dst []byte, text string) []byte {
 	switch {
 	case t.over:
 		// No event may follow. The comment is for who reads the raw bytes.
-		t.dst = append(t.dst, ": "+strings.NewReplacer("\r", " ", "\n", " ").Replace(text)+"\n\n"...)
+		t.dst = frame.AppendComment(t.dst, text)
 	case !t.started:
 		t.whole(text)
 	default:

@@ -11,8 +11,12 @@ import (
 // Event is one server-sent event (WHATWG HTML, section 9.2), from its first
 // line to the blank line that ends it.
 type Event struct {
-	// Raw is the event exactly as it came, its blank line included.
+	// Raw is the event exactly as it came, its blank line included, but for
+	// comments that were left out (Cut).
 	Raw []byte
+	// Cut says that Raw lacks comments that could be taken for more than
+	// comments. They carry nothing, so nothing is missed.
+	Cut bool
 	// Name is the value of the event field, nil when there is none.
 	Name []byte
 	// Data is the value of the data field; several data lines are joined by
@@ -47,6 +51,11 @@ func (e *TooLargeError) Error() string {
 // Lines end in LF or CRLF. The standard also ends a line at a lone CR, which
 // readers that split at line feeds do not; an event with one is odd. So is one
 // with a byte order mark: it makes the first line no field for such readers.
+//
+// Others break lines at more than these, as Python's str.splitlines does, and
+// find a field behind a line separator that stands inside of another. What is
+// not data is therefore kept short and plain: an id, an event name or a retry
+// that is not makes its event odd, and a comment that is not is left out.
 type SSE struct {
 	// Max is the longest event it will hold, in bytes; 0 means no limit.
 	Max int
@@ -146,8 +155,7 @@ func blank(line []byte) bool {
 
 func (s *SSE) give(raw []byte, yield func(*Event) error) error {
 	s.n++
-	s.ev = Event{}
-	parse(raw, &s.ev)
+	s.read(raw)
 	return yield(&s.ev)
 }
 
@@ -160,15 +168,100 @@ func (s *SSE) Close(yield func(*Event) error) error {
 	raw := s.buf
 	s.buf, s.line = nil, 0
 	s.n++
-	s.ev = Event{}
-	parse(raw, &s.ev)
+	s.read(raw)
 	if s.ev.Odd == "" && !s.ev.Empty() {
 		s.ev.Odd = Unended
 	}
 	return yield(&s.ev)
 }
 
-func parse(raw []byte, ev *Event) {
+// read parses an event, once more when comments must be left out of it. One
+// that is odd is not passed on, so nothing needs to be left out of it.
+func (s *SSE) read(raw []byte) {
+	s.ev = Event{}
+	if parse(raw, &s.ev) || s.ev.Odd != "" {
+		return
+	}
+	s.ev = Event{Cut: true}
+	parse(withoutComments(raw), &s.ev)
+}
+
+// withoutComments copies an event without the comments that are not plain.
+func withoutComments(raw []byte) []byte {
+	kept := make([]byte, 0, len(raw))
+	for line := range bytes.Lines(raw) {
+		if line[0] != ':' || isComment(bytes.TrimRight(line, "\r\n")) {
+			kept = append(kept, line...)
+		}
+	}
+	return kept
+}
+
+// maxPlain is the longest value that is taken for plain, in bytes.
+const maxPlain = 200
+
+// isComment reports whether a comment is nothing else for any reader: short,
+// printable ASCII, and without what JSON needs.
+func isComment(line []byte) bool { return len(line) <= maxPlain && all(line, plainByte) }
+
+func isID(value []byte) bool { return len(value) <= maxPlain && all(value, plainByte) }
+
+func isName(value []byte) bool { return len(value) <= maxPlain && all(value, nameByte) }
+
+func isRetry(value []byte) bool { return len(value) <= 20 && all(value, digit) }
+
+func all(b []byte, class byte) bool {
+	for _, c := range b {
+		if classes[c]&class == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// The classes of bytes.
+const (
+	plainByte byte = 1 << iota
+	nameByte
+	digit
+)
+
+var classes = func() (t [256]byte) {
+	for c := ' '; c <= '~'; c++ {
+		if c != '{' && c != '}' && c != '"' {
+			t[c] = plainByte
+		}
+		switch {
+		case '0' <= c && c <= '9':
+			t[c] |= nameByte | digit
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', c == '_', c == '-', c == '.':
+			t[c] |= nameByte
+		}
+	}
+	return t
+}()
+
+// OtherBreaks reports whether data holds a character that is no line break here
+// and one for readers that break lines as Python's str.splitlines does. Such
+// readers lose the event it stands in, which does no harm in text but turns a
+// call into another one. Inside JSON, where control characters are escaped,
+// these are U+0085, U+2028 and U+2029.
+func OtherBreaks(data []byte) bool {
+	for i, c := range data {
+		switch {
+		case c == 0xc2 && i+1 < len(data) && data[i+1] == 0x85,
+			c == 0xe2 && i+2 < len(data) && data[i+1] == 0x80 && (data[i+2] == 0xa8 || data[i+2] == 0xa9),
+			c == '\v', c == '\f', 0x1c <= c && c <= 0x1e:
+			return true
+		}
+	}
+	return false
+}
+
+// parse reads an event. It reports false when a comment in it is more than a
+// comment for some reader.
+func parse(raw []byte, ev *Event) (plain bool) {
+	plain = true
 	ev.Raw = raw
 	datas := 0
 	for b := raw; len(b) > 0; {
@@ -188,6 +281,7 @@ func parse(raw []byte, ev *Event) {
 			ev.Odd = "a carriage return stands inside a line"
 		}
 		if line[0] == ':' {
+			plain = plain && isComment(line)
 			continue
 		}
 		name, value, colon := bytes.Cut(line, []byte{':'})
@@ -203,7 +297,10 @@ func parse(raw []byte, ev *Event) {
 				ev.Data, ev.HasData, ev.At = value, true, at+len(line)-len(value)
 				break
 			}
-			ev.Data = append(append(bytes.Clone(ev.Data), '\n'), value...)
+			if datas == 2 {
+				ev.Data = bytes.Clone(ev.Data) // it lies in the event's own bytes
+			}
+			ev.Data = append(append(ev.Data, '\n'), value...)
 			ev.Odd = "its data stands in several lines"
 		case "event":
 			if ev.Name != nil {
@@ -213,7 +310,17 @@ func parse(raw []byte, ev *Event) {
 			if value == nil {
 				ev.Name = []byte{}
 			}
-		case "id", "retry":
+			if !isName(value) {
+				ev.Odd = "its event name is long or not plain"
+			}
+		case "id":
+			if !isID(value) {
+				ev.Odd = "its id is long or not plain"
+			}
+		case "retry":
+			if !isRetry(value) {
+				ev.Odd = "its retry is no number"
+			}
 		default:
 			ev.Odd = "it has a line that is no field of the standard"
 		}
@@ -222,6 +329,25 @@ func parse(raw []byte, ev *Event) {
 		// The standard drops it; readers of lines may not.
 		ev.Odd = "it has a name and no data"
 	}
+	return plain
+}
+
+// AppendComment appends a comment that says text, as far as it is plain.
+func AppendComment(dst []byte, text string) []byte {
+	dst = append(dst, ": "...)
+	from := len(dst) - 1
+	for _, c := range []byte(text) {
+		if len(dst)-from == maxPlain-1 {
+			break
+		}
+		switch {
+		case classes[c]&plainByte != 0:
+			dst = append(dst, c)
+		case c == '\n':
+			dst = append(dst, ' ')
+		}
+	}
+	return append(dst, '\n', '\n')
 }
 
 // AppendEvent appends one event with a name ("" for none) and one line of

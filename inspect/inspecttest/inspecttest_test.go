@@ -304,6 +304,20 @@ func TestCarelessReadings(t *testing.T) {
 	}
 }
 
+func TestStreamsAreReadInThreeWays(t *testing.T) {
+	in := "data: a\u2028data: b\ndata:c\n\n:x\vdata: d\r\n\r\ndata: e"
+	want := [3][]string{{"a\u2028data: b", "c", "e"}, {"a\u2028data: b\nc"}, {"a", "b", "c", "d", "e"}}
+	for i, stream := range Streams([]byte(in)) {
+		var got []string
+		for _, d := range stream {
+			got = append(got, string(d))
+		}
+		if diff := cmp.Diff(want[i], got); diff != "" {
+			t.Errorf("reader %d (- want, + got):\n%s", i, diff)
+		}
+	}
+}
+
 func TestEveryDocumentOfAnAnswerIsFound(t *testing.T) {
 	for _, c := range []struct {
 		in   string
@@ -315,6 +329,12 @@ func TestEveryDocumentOfAnAnswerIsFound(t *testing.T) {
 		{": x\rdata: {\"zq\":1}\r\r", "zq"},
 		{"data: {\"a\":\ndata: {\"zq\":1}}\n\n", "a"},
 		{"{\"a\":1}\n{\"zq\":2}\n", "zq"},
+		{": {\"zq\":1}\n\n", "zq"},
+		{"retry:{\"zq\":1}\n\n", "zq"},
+		{"id: x {\"zq\":1}\n\n", "zq"},
+		{": x\u2028data: {\"zq\":1}\u2028\u2028\n\n", "zq"},
+		{"event: x\u0085data: {\"zq\":1}\n\n", "zq"},
+		{"id: x\x1edata: {\"zq\":1}\n\n", "zq"},
 	} {
 		found := false
 		for _, d := range Documents([]byte(c.in), LastKey) {

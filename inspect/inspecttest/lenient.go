@@ -2,6 +2,7 @@ package inspecttest
 
 import (
 	"bytes"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -199,8 +200,9 @@ func (p *parser) hex() (rune, bool) {
 }
 
 // Documents gives every JSON document that some client could make out in an
-// answer's bytes: the whole of it, each line of it, and the data of its
-// server-sent events as readers of the standard and readers of lines take it.
+// answer's bytes: the whole of it, each line of it, the data of its server-sent
+// events as all kinds of readers take it, and what stands in the lines of a
+// stream that are no data.
 func Documents(body []byte, r Reading) []any {
 	var docs []any
 	add := func(b []byte) {
@@ -212,6 +214,11 @@ func Documents(body []byte, r Reading) []any {
 	for line := range bytes.Lines(body) {
 		add(bytes.TrimSpace(line))
 	}
+	for _, line := range splitLines(body) {
+		if i := strings.IndexByte(line, '{'); i >= 0 && noData.MatchString(line) {
+			add([]byte(line[i:]))
+		}
+	}
 	for _, stream := range Streams(body) {
 		for _, data := range stream {
 			add(data)
@@ -220,10 +227,27 @@ func Documents(body []byte, r Reading) []any {
 	return docs
 }
 
-// Streams gives the data of an answer's server-sent events, first as readers of
-// lines take it and then as readers of the standard do.
-func Streams(body []byte) [2][][]byte {
-	var byLine, byEvent [][]byte
+// noData are the fields of a stream that are not its data.
+var noData = regexp.MustCompile(`^(|id|event|retry):`)
+
+// splitLines splits a text as Python's str.splitlines does.
+func splitLines(b []byte) []string {
+	return strings.Split(lineBreaks.Replace(string(b)), "\n")
+}
+
+var lineBreaks = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\v", "\n", "\f", "\n", "\x1c", "\n", "\x1d", "\n", "\x1e", "\n",
+	"\u0085", "\n", "\u2028", "\n", "\u2029", "\n")
+
+// Streams gives the data of an answer's server-sent events as readers of lines
+// take it, as readers of the standard do, and as readers of lines do that break
+// them like Python's str.splitlines.
+func Streams(body []byte) [3][][]byte {
+	var byLine, byEvent, byText [][]byte
+	for _, line := range splitLines(body) {
+		if data, ok := strings.CutPrefix(strings.TrimSpace(line), "data:"); ok {
+			byText = append(byText, []byte(strings.TrimSpace(data)))
+		}
+	}
 	for line := range bytes.Lines(body) {
 		if data, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("data:")); ok {
 			byLine = append(byLine, bytes.TrimSpace(data))
@@ -242,5 +266,5 @@ func Streams(body []byte) [2][][]byte {
 			byEvent = append(byEvent, bytes.Join(data, []byte("\n")))
 		}
 	}
-	return [2][][]byte{byLine, byEvent}
+	return [3][][]byte{byLine, byEvent, byText}
 }

@@ -62,7 +62,7 @@ type mutator struct {
 }
 
 func (m *mutator) mutate() {
-	switch m.rnd.IntN(9) {
+	switch m.rnd.IntN(10) {
 	case 0, 1:
 		m.key()
 	case 2, 3:
@@ -82,6 +82,8 @@ func (m *mutator) mutate() {
 			at := m.rnd.IntN(len(m.body))
 			m.body = slices.Delete(m.body, at, min(len(m.body), at+1+m.rnd.IntN(40)))
 		}
+	case 9:
+		m.smuggle()
 	}
 }
 
@@ -160,6 +162,26 @@ func (m *mutator) snippet() {
 	if at := m.occurrence(open); at >= 0 {
 		m.insert(at+1, []byte(s+","))
 	}
+}
+
+// smuggle puts an event of the other answer into a line that is no data, behind
+// a line break of one kind, or such a break into any text.
+func (m *mutator) smuggle() {
+	breaks := []string{"\u2028", "\u2029", "\u0085", "\v", "\f", "\x1c", "\x1d", "\x1e", "\r", " "}
+	br := breaks[m.rnd.IntN(len(breaks))]
+	if m.rnd.IntN(3) == 0 {
+		m.insert(m.place(), []byte(br))
+		return
+	}
+	ev := bytes.Split(bytes.TrimSpace(m.other), []byte("\n\n"))
+	what := strings.ReplaceAll(string(ev[m.rnd.IntN(len(ev))]), "\n", br)
+	fields := []string{":", ": x" + br, "id: 1" + br, "event: x" + br, "retry: 1" + br, "id:", "retry:"}
+	line := fields[m.rnd.IntN(len(fields))] + what + br + br + "\n"
+	at := 0
+	if m.rnd.IntN(4) > 0 {
+		at = m.occurrence("\n") + 1
+	}
+	m.insert(at, []byte(line))
 }
 
 // events copies, drops or swaps whole events.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -46,6 +47,9 @@ type call struct {
 	passed    bool   // its first mention was given out, or dropped
 
 	last int // ordinal of the last event that mentions it
+
+	place  int // its number among the calls left, once placed
+	placed bool
 }
 
 // fail marks the call as one that cannot be judged. The first fault stands.
@@ -55,22 +59,49 @@ func (c *call) fail(f toolcall.Fault, detail string) {
 	}
 }
 
-// once sets a field that the wire gives once. Empty values say nothing, and a
-// value that comes again must be the same.
+// once sets a field that the wire gives once. Empty values say nothing. Of a
+// value that comes again some clients take the last and others put the two
+// together, so that the same again is another one.
 func (c *call) once(field *string, value, what string) {
 	switch {
-	case value == "" || value == *field:
+	case value == "":
 	case *field == "":
-		*field = value
+		*field = c.word(value, what)
 	default:
-		c.fail(toolcall.FaultAmbiguous, "its "+what+" came twice and differs")
+		c.fail(toolcall.FaultAmbiguous, "its "+what+" came twice")
 	}
+}
+
+// kind sets the type, which no client puts together.
+func (c *call) kind(value string) {
+	if value != c.Type {
+		c.once(&c.Type, value, "type")
+	}
+}
+
+// maxWord is the longest id, name or type, in bytes: APIs allow 64, and some
+// ids carry a signature.
+const maxWord = 16 << 10
+
+// word bounds what is kept of an id, a name or a type.
+func (c *call) word(value, what string) string {
+	if len(value) <= maxWord {
+		return value
+	}
+	c.fail(toolcall.FaultOversize, fmt.Sprintf("its %s is longer than %d bytes", what, maxWord))
+	return strings.Clone(value[:maxWord])
 }
 
 // lane is one choice of the answer.
 type lane struct {
 	n     int
 	calls []*call // in the order in which they were first seen
+	// newest is the call of a stream that began last, named the last one that
+	// began with an id: the ones that readers go on with who look at no index.
+	newest, named *call
+	older         *call // the call of the form before tool_calls
+	index         map[int]*call
+	ids           map[string]*call
 	// finished and reason tell what was read.
 	finished bool
 	reason   string
@@ -78,41 +109,77 @@ type lane struct {
 	role, text, refusal bool
 	closed              bool     // a finish was shown
 	refusals            []string // texts that wait for their place
+	// How many calls were withheld and how many let out, up to the place that
+	// the agent has reached.
+	withheld, left int
+	waits          int // the smallest number of a call without a ruling
 }
 
-// find gives the lane's call of a type and number, nil when there is none.
+// find gives the lane's call of a number, nil when there is none.
 func (l *lane) find(index int) *call {
-	for _, c := range l.calls {
-		if c.indexed && c.index == index {
-			return c
-		}
+	if c := l.newest; c != nil && c.indexed && c.index == index {
+		return c
 	}
-	return nil
+	return l.index[index]
 }
 
-// legacy gives the lane's call of the older form.
-func (l *lane) legacy() *call {
-	for _, c := range l.calls {
-		if c.Type == typeLegacy {
-			return c
-		}
+// number notes the number that the wire gave a call.
+func (l *lane) number(c *call, index int) {
+	if l.index == nil {
+		l.index = make(map[int]*call)
 	}
-	return nil
+	c.index, c.indexed = index, true
+	l.index[index] = c
+	l.waits = min(l.waits, index)
 }
 
-// counts tells how many calls of the lane were withheld and how many were let
-// out, up to the place that the agent has reached.
-func (l *lane) counts() (withheld, left int) {
-	for _, c := range l.calls {
-		switch {
-		case !c.passed:
-		case c.released:
-			left++
-		default:
-			withheld++
-		}
+// identify takes in a call's id. Two calls of one id are one for some clients.
+func (l *lane) identify(c *call, id string) {
+	c.once(&c.ID, id, "id")
+	if id == "" || c.ID == "" {
+		return
 	}
-	return withheld, left
+	if l.ids == nil {
+		l.ids = make(map[string]*call)
+	}
+	switch o := l.ids[c.ID]; {
+	case o == nil:
+		l.ids[c.ID] = c
+	case o != c:
+		tangle(o, c, "another call of its choice has the same id")
+	}
+}
+
+// tangle marks two calls of which clients may put parts together in ways of
+// their own.
+func tangle(x, y *call, why string) {
+	x.fail(toolcall.FaultAmbiguous, why)
+	y.fail(toolcall.FaultAmbiguous, why)
+}
+
+// begin takes in what a call of a stream begins with, before anything was added
+// to it elsewhere. Many clients look at no index: they begin a call at an id or
+// at a name and put all else on the one that began last.
+func (l *lane) begin(c *call) {
+	const why = "a call of its choice begins without what tells it from the one before"
+	if l.newest != nil && c.Name == "" {
+		tangle(l.newest, c, why)
+	}
+	if l.named != nil && c.ID == "" && c.Type != typeLegacy {
+		tangle(l.named, c, why)
+	}
+	l.newest = c
+	if c.ID != "" {
+		l.named = c
+	}
+}
+
+// goOn takes in that more came for a call. Clients that look at no index put
+// it on the one that began last.
+func (l *lane) goOn(c *call) {
+	if l.newest != c {
+		tangle(l.newest, c, "its parts are mixed with those of another call of its choice")
+	}
 }
 
 // pass notes that the agent has reached the place of a call. A refusal then
@@ -122,9 +189,12 @@ func (l *lane) pass(c *call) {
 		return
 	}
 	c.passed = true
-	if !c.released {
-		l.refusals = append(l.refusals, c.refusal)
+	if c.released {
+		l.left++
+		return
 	}
+	l.withheld++
+	l.refusals = append(l.refusals, c.refusal)
 }
 
 // callFinishes are the finish reasons that say calls were made.
@@ -133,15 +203,23 @@ var callFinishes = []string{"tool_calls", "function_call", "tool_use", "tool_cal
 // finishShown is the finish reason that the agent is shown for the provider's:
 // a word that promises calls becomes stop when all of them were withheld.
 func (l *lane) finishShown(reason string) string {
-	if withheld, left := l.counts(); withheld > 0 && left == 0 && slices.Contains(callFinishes, reason) {
+	if l.withheld > 0 && l.left == 0 && slices.Contains(callFinishes, reason) {
 		return "stop"
 	}
 	return reason
 }
 
 // position gives the number that a released call has among those left. It
-// differs from the wire's only behind a withheld call.
+// differs from the wire's only behind a withheld call. It is asked for when all
+// calls of the lane are known and those with smaller numbers have rulings.
 func (c *call) position() int {
+	if !c.placed {
+		c.place, c.placed = c.findPlace(), true
+	}
+	return c.place
+}
+
+func (c *call) findPlace() int {
 	var before []*call
 	moved := false
 	for _, o := range c.lane.calls {
@@ -180,6 +258,7 @@ type turn struct {
 	calls []*call // that were announced, by their number
 	open  int     // announced and without a ruling
 	total int     // calls seen
+	args  int     // bytes of all their arguments
 	rec   inspect.Record
 
 	fresh  []toolcall.Call // announced since the last step
@@ -201,7 +280,7 @@ func (t *turn) lane(n int) (*lane, error) {
 	if len(t.lanes) == maxLanes {
 		return nil, t.limit("choices", fmt.Sprintf("the answer has more than %d choices", maxLanes))
 	}
-	l := &lane{n: n}
+	l := &lane{n: n, waits: math.MaxInt}
 	t.lanes = append(t.lanes, l)
 	slices.SortFunc(t.lanes, func(x, y *lane) int { return x.n - y.n })
 	return l, nil
@@ -240,12 +319,18 @@ func (t *turn) announce(c *call) {
 	t.fresh = append(t.fresh, c.Call)
 }
 
-// argue adds to a call's arguments.
+// argue adds to a call's arguments. They are kept until the turn is over, so
+// those of all calls together are bounded like what waits.
 func (t *turn) argue(c *call, more []byte) {
 	if len(c.Args)+len(more) > t.lim.Args {
 		c.fail(toolcall.FaultOversize, fmt.Sprintf("its arguments are larger than %d bytes", t.lim.Args))
 		more = more[:t.lim.Args-len(c.Args)]
 	}
+	if t.args+len(more) > t.lim.Held {
+		c.fail(toolcall.FaultOversize, fmt.Sprintf("the arguments of all calls together are larger than %d bytes", t.lim.Held))
+		more = more[:t.lim.Held-t.args]
+	}
+	t.args += len(more)
 	c.Args = append(c.Args, more...)
 }
 
@@ -307,6 +392,7 @@ func (t *turn) rule(seq int, r inspect.Ruling) (*call, error) {
 	}
 	c := t.calls[seq]
 	c.resolved = true
+	c.lane.resolved(c)
 	t.open--
 	c.released = r.Release && c.Fault == toolcall.FaultNone
 	if c.released && r.Args != nil && !bytes.Equal(r.Args, c.Args) {
@@ -324,6 +410,23 @@ func (t *turn) rule(seq int, r inspect.Ruling) (*call, error) {
 	}
 	return c, nil
 }
+
+// resolved notes that a call has its ruling.
+func (l *lane) resolved(c *call) {
+	if !c.indexed || c.index != l.waits {
+		return
+	}
+	l.waits = math.MaxInt
+	for _, o := range l.calls {
+		if o.indexed && !o.resolved {
+			l.waits = min(l.waits, o.index)
+		}
+	}
+}
+
+// blocks reports whether what stands in the place of the call cannot be given
+// out: it, or a call with a smaller number, has no ruling.
+func (c *call) blocks() bool { return !c.resolved || c.indexed && c.index > c.lane.waits }
 
 // step closes a drive of the turn.
 func (t *turn) step() inspect.Step {

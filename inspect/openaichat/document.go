@@ -90,9 +90,12 @@ func (d *document) drain() {
 	for _, c := range d.calls {
 		c.lane.pass(c)
 	}
+	untouched := d.rd.untouched()
 	for i := range d.rd.choices {
 		ch := &d.rd.choices[i]
-		edits = append(edits, d.choiceEdits(ch)...)
+		if !untouched {
+			edits = append(edits, d.choiceEdits(ch)...)
+		}
 		if i == 0 {
 			d.rec.Finish, d.rec.Shown = ch.reason, ch.lane.finishShown(ch.reason)
 		}

@@ -2,6 +2,7 @@ package openaichat
 
 import (
 	"bytes"
+	"fmt"
 
 	"callgate/inspect/strictjson"
 	"callgate/inspect/toolcall"
@@ -41,6 +42,11 @@ func (r *reader) take(s span) part {
 			}
 		}
 	}
+	for _, s := range []span{p.function, p.custom} {
+		if speaks(b, s) {
+			p.trouble = "where its name and arguments belong stands text"
+		}
+	}
 	for _, s := range []span{p.id, p.kind} {
 		if !null(b, s) && !isString(b, s) {
 			p.trouble = "its id or type is no string"
@@ -73,15 +79,20 @@ func torn(b []byte, s span) bool {
 // entry reads one entry of tool_calls.
 func (r *reader) entry(ch *choice, e walk) error {
 	b := r.b
+	if r.entries++; r.entries > r.lim.Calls {
+		return r.limit("tool_calls", fmt.Sprintf("one event holds more than %d entries", r.lim.Calls))
+	}
 	p := r.take(e.val)
 	c, err := r.callOf(ch.lane, p)
 	if err != nil {
 		return err
 	}
+	fresh := !c.mentioned
 	m := mention{c: c, holder: ch.list, item: e.item, index: p.index}
 	if why := r.past(ch.lane); why != "" {
-		c.Type = text(b, p.kind)
-		c.ID, c.Name = text(b, p.id), text(b, get(b, p.function, "name"))
+		c.once(&c.Type, text(b, p.kind), "type")
+		c.once(&c.ID, text(b, p.id), "id")
+		c.once(&c.Name, text(b, get(b, p.function, "name")), "name")
 		r.argue(c, e.val.in(b))
 		r.late(c, why)
 		r.mention(ch, m)
@@ -94,7 +105,11 @@ func (r *reader) entry(ch *choice, e walk) error {
 	if p.trouble != "" {
 		c.fail(toolcall.FaultAmbiguous, p.trouble)
 	}
-	c.once(&c.ID, text(b, p.id), "id")
+	id := text(b, p.id)
+	if !fresh && !r.message && c.ID == "" && id != "" {
+		c.fail(toolcall.FaultAmbiguous, "its id comes when it has begun, where some clients begin another call")
+	}
+	ch.lane.identify(c, id)
 	kind := text(b, p.kind)
 	m.bare = null(b, p.id) && kind == ""
 	hasFunction, hasCustom := nested(b, p.function), nested(b, p.custom)
@@ -104,7 +119,7 @@ func (r *reader) entry(ch *choice, e walk) error {
 	case kind == "" && hasFunction:
 		kind = typeFunction
 	}
-	c.once(&c.Type, kind, "type")
+	c.kind(kind)
 	c.Text = c.Type == typeCustom
 	switch {
 	case c.Type != "" && c.Type != typeFunction && c.Type != typeCustom:
@@ -119,8 +134,25 @@ func (r *reader) entry(ch *choice, e walk) error {
 		m.inner, m.key = p.function, "arguments"
 	}
 	r.inner(c, &m)
+	r.follow(ch.lane, c, fresh)
 	r.mention(ch, m)
 	return nil
+}
+
+// follow looks at how what was read of a call follows what stands before it in
+// a stream.
+func (r *reader) follow(l *lane, c *call, fresh bool) {
+	if c.Name == "" && len(c.Args) > 0 {
+		// Clients that begin a call at its name lose what comes before it.
+		c.fail(toolcall.FaultAmbiguous, "its arguments begin before its name")
+	}
+	switch {
+	case r.message:
+	case fresh:
+		l.begin(c)
+	default:
+		l.goOn(c)
+	}
 }
 
 // callOf finds the call that an entry belongs to, or makes one.
@@ -130,7 +162,7 @@ func (r *reader) callOf(l *lane, p part) (*call, error) {
 	if r.message || r.past(l) != "" {
 		c, err := r.add(l, "")
 		if err == nil && r.message && ok {
-			c.index, c.indexed = n, true
+			l.number(c, n)
 		}
 		return c, err
 	}
@@ -142,7 +174,9 @@ func (r *reader) callOf(l *lane, p part) (*call, error) {
 		if err != nil {
 			return nil, err
 		}
-		if c.index, c.indexed = n, ok; !ok {
+		if ok {
+			l.number(c, n)
+		} else {
 			c.fail(toolcall.FaultAmbiguous, "its index is no whole number")
 		}
 		r.mixed(l, c)
@@ -161,12 +195,6 @@ func (r *reader) callOf(l *lane, p part) (*call, error) {
 	c, err := r.add(l, "")
 	if err != nil {
 		return nil, err
-	}
-	for _, o := range l.calls {
-		if id := text(b, p.id); o != c && id != "" && o.ID == id && !o.announced {
-			o.fail(toolcall.FaultAmbiguous, "its id comes again without an index")
-			c.fail(toolcall.FaultAmbiguous, "its id comes again without an index")
-		}
 	}
 	r.mixed(l, c)
 	return c, nil
@@ -248,10 +276,13 @@ func (r *reader) arguments(c *call, s span) {
 // legacy reads a function_call, the form before tool_calls.
 func (r *reader) legacy(ch *choice, w walk) error {
 	b, l := r.b, ch.lane
+	if speaks(b, w.val) {
+		return r.stray(&ch.mentions, l.n, ch.body, w, toolcall.FaultUnknown)
+	}
 	if !nested(b, w.val) {
 		return nil
 	}
-	c := l.legacy()
+	c := l.older
 	why := r.past(l)
 	if c == nil || r.message || why != "" {
 		if hollow(b, w.val) {
@@ -261,7 +292,11 @@ func (r *reader) legacy(ch *choice, w walk) error {
 		if c, err = r.add(l, typeLegacy); err != nil {
 			return err
 		}
+		if why == "" {
+			l.older = c
+		}
 	}
+	fresh := !c.mentioned
 	m := mention{c: c, holder: ch.body, item: w.item, inner: w.val, key: "arguments", bare: true}
 	if why != "" {
 		r.argue(c, w.val.in(b))
@@ -270,6 +305,7 @@ func (r *reader) legacy(ch *choice, w walk) error {
 		return nil
 	}
 	r.inner(c, &m)
+	r.follow(l, c, fresh)
 	r.mention(ch, m)
 	return nil
 }
@@ -284,6 +320,10 @@ func hollow(b []byte, s span) bool {
 	}
 	return true
 }
+
+// speaks reports whether a value is text where an object or a list belongs. Some
+// clients read such text as JSON once more.
+func speaks(b []byte, s span) bool { return isString(b, s) && s.to-s.from > 2 }
 
 // empty reports whether a value says nothing: missing, null, "" or one without
 // members.

@@ -11,14 +11,24 @@ import (
 // clientCalls finds what a client of Chat Completions would take for a call: in
 // the delta or message of each choice, and where clients of other formats look.
 func clientCalls(doc any) []string {
+	if inner, ok := doc.(string); ok {
+		// Some clients read text as JSON once more.
+		doc, _ = inspecttest.Parse([]byte(inner), inspecttest.Readings[0])
+	}
 	top, ok := doc.(map[string]any)
 	if !ok {
 		return nil
 	}
 	found := bodyCalls("document", top)
+	if text, _ := top["choices"].(string); text != "" {
+		found = append(found, fmt.Sprintf("choices as text %q", text))
+	}
 	choices, _ := top["choices"].([]any)
 	for i, c := range choices {
 		ch, ok := c.(map[string]any)
+		if text, _ := c.(string); text != "" {
+			found = append(found, fmt.Sprintf("choice as text %q", text))
+		}
 		if !ok {
 			continue
 		}
@@ -48,6 +58,13 @@ func bodyCalls(where string, body map[string]any) []string {
 		if len(calls) > 0 {
 			found = append(found, fmt.Sprintf("%s: tool calls %v", where, calls))
 		}
+	case string:
+		if calls != "" {
+			found = append(found, fmt.Sprintf("%s: tool calls as text %q", where, calls))
+		}
+	}
+	if call, _ := body["function_call"].(string); call != "" {
+		found = append(found, fmt.Sprintf("%s: function call as text %q", where, call))
 	}
 	if call, ok := body["function_call"].(map[string]any); ok {
 		if name, _ := call["name"].(string); name != "" {

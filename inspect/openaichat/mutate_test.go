@@ -24,7 +24,8 @@ var snippets = []string{
 	`"index":1`, `"index":0`, `"finish_reason":"tool_calls"`, `"finish_reason":"stop"`, `"name":"evil"`, `"arguments":"{}"`,
 	`"arguments":{"x":3}`, `"id":"other"`, `"type":"custom"`, `"error":{"message":"x"}`, `"name":null`, `"x":{"y":[]}`,
 	`{"index":0,"id":"w","type":"function","function":{"name":"evil","arguments":""}}`,
-	`{"index":1,"function":{"arguments":"x"}}`, `{"index":0,"delta":{"content":"x"}}`, `null`, `"text"`, `{"type":"text","text":"x"}`,
+	`{"index":1,"id":"v","type":"function","function":{"name":"evil","arguments":"{}"}}`, `{"index":0,"function":{"arguments":"{\"x\":1}"}}`,
+	`{"index":0,"id":"u"}`, `{"index":1,"function":{"name":"evil"}}`, `{"index":1,"function":{"arguments":"x"}}`, `{"index":0,"delta":{"content":"x"}}`, `null`, `"text"`, `{"type":"text","text":"x"}`,
 }
 
 // runs puts calls together as clients that go by the number of a call do. They
@@ -95,6 +96,56 @@ func runs(data [][]byte, r inspecttest.Reading) []string {
 	return all
 }
 
+// runsInOrder puts calls together as clients do that look at no number: a call
+// begins at an entry that begins accepts, and all else goes to the one that began
+// last. Names that come in pieces are put together too.
+func runsInOrder(data [][]byte, r inspecttest.Reading, begins func(id, name string) bool) []string {
+	type assembled struct{ name, args string }
+	var order []*assembled
+	last := map[any]*assembled{}
+	for _, d := range data {
+		if string(d) == doneData {
+			break
+		}
+		doc, _ := inspecttest.Parse(d, r)
+		top, _ := doc.(map[string]any)
+		choices, _ := top["choices"].([]any)
+		for _, c := range choices {
+			ch, _ := c.(map[string]any)
+			body, _ := ch["delta"].(map[string]any)
+			list, _ := body["tool_calls"].([]any)
+			for _, e := range list {
+				entry, _ := e.(map[string]any)
+				fn, ok := entry["function"].(map[string]any)
+				if !ok {
+					continue
+				}
+				id, _ := entry["id"].(string)
+				name, _ := fn["name"].(string)
+				args, _ := fn["arguments"].(string)
+				if begins(id, name) {
+					last[ch["index"]] = &assembled{}
+					order = append(order, last[ch["index"]])
+				}
+				if a := last[ch["index"]]; a != nil {
+					a.name += name
+					a.args += args
+				}
+			}
+		}
+	}
+	var all []string
+	for _, a := range order {
+		if strings.TrimLeft(a.args, " \t\r\n") == "" {
+			a.args = "{}"
+		}
+		if a.name != "" { // clients have no tool without a name
+			all = append(all, a.name+" "+a.args)
+		}
+	}
+	return all
+}
+
 // objectArgs reports whether an answer gives arguments as objects, which the
 // client above does not put together.
 func objectArgs(data [][]byte) bool {
@@ -107,9 +158,12 @@ func TestNoChangedStreamLetsACallPastItsJudge(t *testing.T) {
 	inspecttest.Mutate(t, Dialect{}, "text/event-stream", cases, 3000, clientCalls, snippets, func(out []byte, r inspecttest.Reading) []string {
 		var all []string
 		for _, data := range inspecttest.Streams(out) {
-			if !objectArgs(data) {
-				all = append(all, runs(data, r)...)
+			if objectArgs(data) {
+				continue
 			}
+			all = append(all, runs(data, r)...)
+			all = append(all, runsInOrder(data, r, func(id, _ string) bool { return id != "" })...)
+			all = append(all, runsInOrder(data, r, func(_, name string) bool { return name != "" })...)
 		}
 		return all
 	})

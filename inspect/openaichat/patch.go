@@ -60,6 +60,21 @@ func cut(b []byte, holder span, gone func(span) bool) (edits []edit, left int) {
 	return edits, left
 }
 
+// spans is a set of parts of a document.
+type spans map[span]struct{}
+
+func (s *spans) add(x span) {
+	if *s == nil {
+		*s = make(spans)
+	}
+	(*s)[x] = struct{}{}
+}
+
+func (s spans) has(x span) bool {
+	_, ok := s[x]
+	return ok
+}
+
 // patched is what becomes of a choice.
 type patched struct {
 	edits []edit
@@ -74,14 +89,14 @@ type patched struct {
 // numbers behind them and put edited arguments in.
 func (t *turn) patch(b []byte, ch *choice) patched {
 	var p patched
-	var out, outOfChoice []span // items withheld
+	var out, outOfChoice spans // items withheld
 	for i := range ch.mentions {
 		switch m := &ch.mentions[i]; {
 		case m.c.released:
 		case m.holder == ch.at:
-			outOfChoice = append(outOfChoice, m.item)
+			outOfChoice.add(m.item)
 		default:
-			out = append(out, m.item)
+			out.add(m.item)
 		}
 	}
 	for i := range ch.mentions {
@@ -90,14 +105,14 @@ func (t *turn) patch(b []byte, ch *choice) patched {
 			continue
 		}
 		if m.c.edited != nil && !t.rewrite(b, m, &p) {
-			out = append(out, m.item)
+			out.add(m.item)
 			continue
 		}
 		if n := m.c.position(); m.index.there() && m.c.indexed && n != m.c.index {
 			p.edits = append(p.edits, edit{m.index, strconv.AppendInt(nil, int64(n), 10)})
 		}
 	}
-	gone := func(s span) bool { return slices.Contains(out, s) }
+	gone := out.has
 	if edits, left := cut(b, ch.list, gone); left > 0 {
 		p.edits = append(p.edits, edits...)
 	} else if len(edits) > 0 {
@@ -114,7 +129,7 @@ func (t *turn) patch(b []byte, ch *choice) patched {
 	}
 	edits, left := cut(b, ch.body, func(s span) bool { return gone(s) || slices.Contains(p.gone, s) })
 	p.edits, p.left = append(p.edits, edits...), left
-	edits, _ = cut(b, ch.at, func(s span) bool { return slices.Contains(outOfChoice, s) })
+	edits, _ = cut(b, ch.at, outOfChoice.has)
 	p.edits = append(p.edits, edits...)
 	p.says = says(b, ch, func(s span) bool {
 		return gone(s) || slices.Contains(p.gone, s)
@@ -124,6 +139,24 @@ func (t *turn) patch(b []byte, ch *choice) patched {
 		p.edits = append(p.edits, edit{ch.logprobs, []byte("null")})
 	}
 	return p
+}
+
+// untouched reports whether an event goes out as it came: patch and the rest of
+// what emitRead does would find nothing to change.
+func (rd *reading) untouched() bool {
+	for i := range rd.choices {
+		ch := &rd.choices[i]
+		if ch.reason != "" && (len(ch.lane.refusals) > 0 || ch.lane.finishShown(ch.reason) != ch.reason) {
+			return false
+		}
+		for j := range ch.mentions {
+			m := &ch.mentions[j]
+			if !m.c.released || m.c.edited != nil || m.index.there() && m.c.indexed && m.c.position() != m.c.index {
+				return false
+			}
+		}
+	}
+	return rd.whole == nil && len(rd.top) == 0
 }
 
 func within(s, outer span) bool { return s.from >= outer.from && s.to <= outer.to }

@@ -13,6 +13,19 @@ type plain struct {
 
 	n     int
 	shown [maxPlain]shown
+	// open are the strings of the event that may change within its form, opens
+	// how many; wide says that there are more than a mould has holes.
+	open  [maxHoles]opening
+	opens int
+	wide  bool
+	mould mould
+}
+
+// opening is such a string.
+type opening struct {
+	at     span
+	choice int
+	kind   kind
 }
 
 // maxPlain is how many choices a plain event may have.
@@ -38,6 +51,7 @@ const (
 	refusalKind
 	roleKind
 	indexKind
+	varying // a scalar that differs from event to event
 )
 
 // field is a key of the template. The order of the lists below is the order of
@@ -49,7 +63,7 @@ type field struct {
 
 var eventFields = []field{
 	{"id", scalar}, {"object", scalar}, {"created", scalar}, {"model", scalar}, {"choices", choicesKind},
-	{"system_fingerprint", scalar}, {"service_tier", scalar}, {"usage", nothing}, {"obfuscation", scalar}, {"provider", scalar},
+	{"system_fingerprint", scalar}, {"service_tier", scalar}, {"usage", nothing}, {"obfuscation", varying}, {"provider", scalar},
 }
 
 var choiceFields = []field{
@@ -58,13 +72,29 @@ var choiceFields = []field{
 }
 
 var deltaFields = []field{
-	{"content", contentKind}, {"role", roleKind}, {"reasoning_content", scalar}, {"reasoning", scalar}, {"refusal", refusalKind},
+	{"content", contentKind}, {"role", roleKind}, {"reasoning_content", varying}, {"reasoning", varying}, {"refusal", refusalKind},
 	{"tool_calls", none}, {"function_call", nothing}, {"name", scalar},
 }
 
 // match reports whether data is a plain event, and notes what it shows.
 func (p *plain) match(data []byte) bool {
+	if p.mould.fits(data, &p.shown) {
+		p.n = p.mould.lanes
+		return true
+	}
+	if !p.whole(data) {
+		return false
+	}
+	if p.mould.usable = !p.wide && len(data) <= maxMould; p.mould.usable {
+		p.mould.cast(data, p.open[:p.opens], p.shown[:p.n])
+	}
+	return true
+}
+
+// whole is match without the mould.
+func (p *plain) whole(data []byte) bool {
 	p.b, p.i, p.n = data, 0, 0
+	p.opens, p.wide = 0, false
 	p.blank()
 	if !p.object(eventFields) {
 		return false
@@ -144,8 +174,24 @@ func (p *plain) value(k kind) bool {
 		return p.index()
 	case contentKind, refusalKind, roleKind:
 		return p.notice(k)
+	case varying:
+		from := p.i
+		n, ok := p.scalar()
+		if n > 0 {
+			p.opened(from, k)
+		}
+		return ok
 	}
 	return false
+}
+
+// opened notes a string that may change within a form.
+func (p *plain) opened(from int, k kind) {
+	if p.wide = p.wide || p.opens == maxHoles; p.wide {
+		return
+	}
+	p.open[p.opens] = opening{span{from, p.i}, p.n, k}
+	p.opens++
 }
 
 // notice reads a string or null that the client sees.
@@ -153,7 +199,11 @@ func (p *plain) notice(k kind) bool {
 	if p.word("null") {
 		return true
 	}
+	from := p.i
 	n, ok := p.str()
+	if ok && k != roleKind {
+		p.opened(from, k)
+	}
 	if s := &p.shown[p.n]; n > 2 && ok {
 		s.text = s.text || k == contentKind
 		s.refusal = s.refusal || k == refusalKind

@@ -2,6 +2,7 @@ package openaichat
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"callgate/inspect/strictjson"
@@ -62,6 +63,7 @@ type reader struct {
 	b       []byte
 	message bool   // choices hold a message and not a delta
 	odd     string // why clients may not agree on reading it, "" when they do
+	entries int    // of tool_calls, that were read
 	rd      *reading
 }
 
@@ -71,6 +73,9 @@ func (r *reader) read() (*reading, error) {
 	b := r.b
 	doc := span{space(b, 0), len(b)}
 	if b[doc.from] != '{' {
+		if speaks(b, doc) {
+			return r.rd, r.refuse(toolcall.FaultUnknown, "the document is a text, which could be read once more")
+		}
 		if !nested(b, doc) {
 			return r.rd, nil // a lone scalar is no chunk for anyone
 		}
@@ -120,6 +125,9 @@ func (r *reader) read() (*reading, error) {
 
 // fail notes an error of the provider: what was not whole by now never will be.
 func (r *reader) fail() {
+	if r.failed {
+		return
+	}
 	r.failed = true
 	for _, l := range r.lanes {
 		r.finish(l, true)
@@ -184,9 +192,9 @@ func (r *reader) stray(to *[]mention, lane int, holder span, w walk, f toolcall.
 	if err != nil {
 		return err
 	}
-	c.Name = text(r.b, span{w.key.from - 1, w.key.to + 1})
+	c.Name = c.word(text(r.b, span{w.key.from - 1, w.key.to + 1}), "name")
 	r.argue(c, w.val.in(r.b))
-	c.fail(f, fmt.Sprintf("the member %q could hold a call", c.Name))
+	c.fail(f, fmt.Sprintf("the member %.100q could hold a call", c.Name))
 	r.announce(c)
 	r.rd.calls = append(r.rd.calls, c)
 	*to = append(*to, mention{c: c, holder: holder, item: w.item})
@@ -197,6 +205,9 @@ func (r *reader) stray(to *[]mention, lane int, holder span, w walk, f toolcall.
 // belong, before anything is taken from them.
 func (r *reader) survey(choices span) error {
 	b := r.b
+	if speaks(b, choices) {
+		return r.refuse(toolcall.FaultUnknown, "choices is text, which could be read once more")
+	}
 	if !nested(b, choices) {
 		return nil
 	}
@@ -205,6 +216,9 @@ func (r *reader) survey(choices span) error {
 	}
 	r.rd.list = choices
 	for w, pos := open(b, choices), 0; w.next(); pos++ {
+		if speaks(b, w.val) {
+			return r.refuse(toolcall.FaultUnknown, fmt.Sprintf("choice %d is text, which could be read once more", pos))
+		}
 		if !nested(b, w.val) {
 			continue
 		}
@@ -268,11 +282,11 @@ func (r *reader) choice(ch *choice) error {
 			case b[w.val.from] == '{':
 				ch.body = w.val
 				err = r.body(ch)
-			case nested(b, w.val):
+			case nested(b, w.val), speaks(b, w.val):
 				err = r.stray(&ch.mentions, ch.lane.n, ch.at, w, toolcall.FaultUnknown)
 			}
 		default:
-			if suspicious(b, w.key, w.val) {
+			if key == other && speaks(b, w.val) || suspicious(b, w.key, w.val) {
 				fault := toolcall.FaultUnknown
 				if key == other {
 					fault = toolcall.FaultAmbiguous
@@ -336,7 +350,7 @@ func (r *reader) body(ch *choice) error {
 			err = r.content(ch, w)
 		case "tool_calls":
 			switch {
-			case !nested(b, w.val):
+			case !nested(b, w.val) && !speaks(b, w.val):
 			case b[w.val.from] != '[':
 				err = r.stray(&ch.mentions, ch.lane.n, ch.body, w, toolcall.FaultUnknown)
 			default:
@@ -349,7 +363,7 @@ func (r *reader) body(ch *choice) error {
 			err = r.legacy(ch, w)
 		default:
 			look, ok := inert[key]
-			if nested(b, w.val) && (!ok || look && suspicious(b, w.key, w.val)) {
+			if nested(b, w.val) && !ok || (!ok || look) && suspicious(b, w.key, w.val) {
 				err = r.stray(&ch.mentions, ch.lane.n, ch.body, w, toolcall.FaultUnknown)
 			}
 		}
@@ -400,12 +414,14 @@ func (r *reader) content(ch *choice, w walk) error {
 		if err != nil {
 			return err
 		}
-		c.ID, c.Name = text(b, get(b, e.val, "id")), text(b, get(b, e.val, "name"))
+		c.once(&c.ID, text(b, get(b, e.val, "id")), "id")
+		c.once(&c.Name, text(b, get(b, e.val, "name")), "name")
+		c.Type = c.word(c.Type, "type")
 		if c.Name == "" {
-			c.Name = kind
+			c.Name = c.Type
 		}
 		r.argue(c, e.val.in(b))
-		c.fail(toolcall.FaultUnknown, fmt.Sprintf("a content part of type %q could be a call", kind))
+		c.fail(toolcall.FaultUnknown, fmt.Sprintf("a content part of type %.100q could be a call", kind))
 		r.announce(c)
 		r.mention(ch, mention{c: c, holder: w.val, item: e.item})
 	}
@@ -418,7 +434,9 @@ func (r *reader) mention(ch *choice, m mention) {
 	}
 	m.c.mentioned, m.c.numbered = true, ch.indexed
 	ch.mentions = append(ch.mentions, m)
-	r.rd.calls = append(r.rd.calls, m.c)
+	if n := len(r.rd.calls); n == 0 || r.rd.calls[n-1] != m.c {
+		r.rd.calls = append(r.rd.calls, m.c)
+	}
 	if r.odd != "" && !m.c.announced {
 		m.c.fail(toolcall.FaultAmbiguous, r.odd)
 	}
@@ -444,22 +462,33 @@ func (r *reader) late(c *call, why string) {
 
 // callKeys are the keys that other formats use for what a call is, where Chat
 // Completions has none. A client may read them.
-var callKeys = strictjson.Keys("tool_calls", "tool_call", "function_call", "function_calls", "tool_use", "tool_uses",
-	"tooluse", "toolcall", "toolcalls", "functioncall", "functioncalls", "arguments", "partial_json")
+var callKeys = strictjson.Keys(callNames...)
+
+var callNames = []string{"tool_calls", "tool_call", "function_call", "function_calls", "tool_use", "tool_uses",
+	"tooluse", "toolcall", "toolcalls", "functioncall", "functioncalls", "arguments", "partial_json"}
+
+// maxSuspect is how deep a member is looked into. Nothing that servers add of
+// their own comes near.
+const maxSuspect = 32
 
 // suspicious reports whether a member could be taken for a call by a client
 // that reads more than the format says.
-func suspicious(b []byte, key, val span) bool {
-	if !nested(b, val) {
+func suspicious(b []byte, key, val span) bool { return suspect(b, key, val, maxSuspect) }
+
+func suspect(b []byte, key, val span, depth int) bool {
+	if !nested(b, val) && !speaks(b, val) {
 		return false
 	}
-	if _, ok := callKeys[foldedKey(b, key)]; ok && key.there() {
+	if callKey(b, key) || depth == 0 {
 		return true
+	}
+	if isString(b, val) {
+		return false
 	}
 	array := b[val.from] == '['
 	var named, given bool
 	for w := open(b, val); w.next(); {
-		if suspicious(b, w.key, w.val) {
+		if suspect(b, w.key, w.val, depth-1) {
 			return true
 		}
 		if array {
@@ -481,6 +510,19 @@ func suspicious(b []byte, key, val span) bool {
 		}
 	}
 	return named && given
+}
+
+// callKey reports whether a key is one of callKeys. Most keys are plain, and
+// need not be folded.
+func callKey(b []byte, key span) bool {
+	if !key.there() {
+		return false
+	}
+	if raw := key.in(b); lower(raw) {
+		return slices.ContainsFunc(callNames, func(n string) bool { return n == string(raw) })
+	}
+	_, ok := callKeys[foldedKey(b, key)]
+	return ok
 }
 
 func foldedKey(b []byte, key span) string {

@@ -105,7 +105,7 @@ func skip(b []byte, i int) int {
 		return skipNested(b, i)
 	}
 	from := i
-	for i < len(b) && bytes.IndexByte([]byte(",:]}{[\" \t\r\n"), b[i]) < 0 {
+	for i < len(b) && !ends[b[i]] {
 		i++
 	}
 	if i == from {
@@ -113,6 +113,9 @@ func skip(b []byte, i int) int {
 	}
 	return i
 }
+
+// ends are the bytes that end a word or a number.
+var ends = [256]bool{',': true, ':': true, ']': true, '}': true, '{': true, '[': true, '"': true, ' ': true, '\t': true, '\r': true, '\n': true}
 
 func skipNested(b []byte, i int) int {
 	for depth := 0; i < len(b); {
@@ -166,8 +169,12 @@ func nested(b []byte, s span) bool {
 	if !s.there() || b[s.from] != '{' && b[s.from] != '[' {
 		return false
 	}
-	w := open(b, s)
-	return w.next() || w.bad
+	// As walk.next looks for an end, without stepping over what is there.
+	i := space(b, s.from+1)
+	if i < len(b) && b[i] == ',' {
+		i = space(b, i+1)
+	}
+	return i >= len(b) || b[i] != b[s.from]+2 // ] and } stand two behind [ and {
 }
 
 func isString(b []byte, s span) bool { return s.there() && b[s.from] == '"' }

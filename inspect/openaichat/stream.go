@@ -19,13 +19,16 @@ type stream struct {
 	sse   frame.SSE
 	yield func(*frame.Event) error
 	plain plain
+	piece piece
 
 	behind bool    // [DONE] was read
 	done   bool    // [DONE] was given out
 	ragged bool    // what was given out last lacks its blank line
 	queue  []event // what waits, in order
 	first  int     // ordinal of queue[0]
-	held   int     // bytes in queue
+	held   int     // what queue takes, in bytes
+	block  *call   // the call that the queue was seen to wait for
+	kept   []byte  // the memory they are copied to
 }
 
 // event is one event on its way to the agent.
@@ -35,6 +38,10 @@ type event struct {
 	rd   *reading // nil for what holds nothing of a call
 	note []shown  // what a plain event shows
 	kind eventKind
+	cost int // in held
+	// grown is how much longer its data is than what rd was read from, when
+	// both are of one form.
+	grown int
 }
 
 type eventKind uint8
@@ -115,6 +122,7 @@ func (s *stream) Resolve(dst []byte, seq int, r inspect.Ruling) (inspect.Step, e
 
 // take takes in one event of the provider.
 func (s *stream) take(ev *frame.Event) error {
+	s.rec.Altered = s.rec.Altered || ev.Cut
 	switch {
 	case ev.Empty():
 		return s.push(event{raw: ev.Raw})
@@ -124,14 +132,22 @@ func (s *stream) take(ev *frame.Event) error {
 		return s.push(event{raw: ev.Raw}) // a name alone is dispatched by no reader
 	case string(ev.Data) == doneData:
 		return s.end(ev.Raw)
-	case s.matches(ev.Data):
+	}
+	data := span{ev.At, ev.At + len(ev.Data)}
+	named := ev.Name != nil && string(ev.Name) != "message"
+	if !named {
+		if done, err := s.goOn(ev.Raw, data); done {
+			return err
+		}
+	}
+	if s.matches(ev.Data) {
 		return s.pushPlain(ev.Raw)
 	}
 	why := ""
-	if ev.Name != nil && string(ev.Name) != "message" {
+	if named {
 		why = fmt.Sprintf("it came in an event named %q, which some clients skip", ev.Name)
 	}
-	return s.read(ev.Raw, dataSpan(ev.Raw), why)
+	return s.read(ev.Raw, data, why)
 }
 
 // matches reports whether an event is plain. The first ones never are: they
@@ -148,7 +164,18 @@ func (s *stream) pushPlain(raw []byte) error {
 			return err
 		}
 	}
+	if len(s.queue) == 0 {
+		s.emitPlain(raw, note)
+		return nil
+	}
 	return s.push(event{raw: raw, note: note})
+}
+
+func (s *stream) emitPlain(raw []byte, note []shown) {
+	s.raw(raw)
+	for _, n := range note {
+		s.show(n)
+	}
 }
 
 // odd takes in an event that readers of the standard and readers of lines do
@@ -182,6 +209,7 @@ func (s *stream) end(raw []byte) error {
 
 // withhold takes in an event that cannot be read.
 func (s *stream) withhold(raw []byte, f toolcall.Fault, why string) error {
+	s.piece.c = nil
 	rd := &reading{}
 	if err := s.refuseWhole(rd, raw, f, why); err != nil {
 		return err
@@ -191,6 +219,7 @@ func (s *stream) withhold(raw []byte, f toolcall.Fault, why string) error {
 
 // read takes in an event that may hold something of a call.
 func (s *stream) read(raw []byte, data span, odd string) error {
+	s.piece.c = nil
 	if s.behind {
 		return s.withhold(raw, toolcall.FaultAmbiguous, "it stands behind the end of the stream")
 	}
@@ -203,13 +232,21 @@ func (s *stream) read(raw []byte, data span, odd string) error {
 		}
 		return s.withhold(raw, fault, err.Error())
 	}
+	if odd == "" && frame.OtherBreaks(b) {
+		odd = otherBreaks
+	}
 	r := reader{turn: &s.turn, b: b, odd: odd}
 	rd, err := r.read()
 	if err != nil {
 		return err
 	}
+	if odd == "" {
+		s.piece.cast(s, b, rd)
+	}
 	return s.push(event{raw: raw, data: data, kind: eventRead, rd: rd})
 }
+
+const otherBreaks = "it came in an event with a character that breaks lines for some clients"
 
 // dataSpan finds the value of the first data field in an event.
 func dataSpan(raw []byte) span {
@@ -249,26 +286,93 @@ func (s *stream) push(e event) error {
 		s.emit(&e)
 		return nil
 	}
-	if s.held += len(e.raw); s.held > s.lim.Held {
+	joins := s.joins(&e)
+	if e.cost = len(e.raw); !joins {
+		e.cost = s.cost(&e)
+	}
+	if s.held += e.cost; s.held > s.lim.Held {
 		return s.limit(fmt.Sprintf("event %d", s.sse.Count()), fmt.Sprintf("more than %d bytes wait behind an undecided call", s.lim.Held))
 	}
-	e.raw, e.note = bytes.Clone(e.raw), slices.Clone(e.note)
+	e.raw = s.keep(e.raw)
+	if joins {
+		last := &s.queue[len(s.queue)-1]
+		to := len(s.kept)
+		last.raw = s.kept[to-len(last.raw)-len(e.raw) : to : to]
+		last.cost += e.cost
+		return nil
+	}
+	e.note = slices.Clone(e.note)
+	if s.queue == nil {
+		s.queue = make([]event, 0, 16)
+	}
 	s.queue = append(s.queue, e)
 	return nil
 }
 
+// joins reports whether an event can share the entry of the one before: both
+// are comments or blank lines, and their bytes will stand in one piece of
+// memory.
+func (s *stream) joins(e *event) bool {
+	if len(s.queue) == 0 || !e.idle() || cap(s.kept)-len(s.kept) < len(e.raw) {
+		return false
+	}
+	last := &s.queue[len(s.queue)-1]
+	return last.idle() && len(s.kept) > 0 && &last.raw[len(last.raw)-1] == &s.kept[len(s.kept)-1]
+}
+
+// idle reports whether an event says nothing to anyone.
+func (e *event) idle() bool {
+	return e.rd == nil && len(e.note) == 0 && e.kind == eventPlain && len(e.raw) > 0
+}
+
+// What an event that waits takes beside its bytes, at most, and what each choice
+// and each part of a call that was read from it takes, in bytes.
+const (
+	entryCost   = 256
+	choiceCost  = 384
+	mentionCost = 256
+)
+
+// cost is what an event takes while it waits. A reading that it shares with the
+// one before counts once.
+func (s *stream) cost(e *event) int {
+	n := len(e.raw) + entryCost
+	if e.rd == nil || len(s.queue) > 0 && s.queue[len(s.queue)-1].rd == e.rd {
+		return n
+	}
+	n += len(e.rd.top) * mentionCost
+	for i := range e.rd.choices {
+		n += choiceCost + len(e.rd.choices[i].mentions)*mentionCost
+	}
+	return n
+}
+
+// keep copies bytes of an event that waits. Events are small and come in rows,
+// so several share one piece of memory, which is never moved.
+func (s *stream) keep(raw []byte) []byte {
+	if cap(s.kept)-len(s.kept) < len(raw) {
+		s.kept = make([]byte, 0, max(len(raw), keptSize))
+	}
+	from := len(s.kept)
+	s.kept = append(s.kept, raw...)
+	return s.kept[from:len(s.kept):len(s.kept)]
+}
+
+const keptSize = 4 << 10
+
 // drain gives out what no longer waits.
 func (s *stream) drain() {
-	if s.over {
-		return
+	if s.over || s.block != nil && s.block.blocks() {
+		return // what came since stands behind
 	}
+	s.block = nil
 	for len(s.queue) > 0 {
 		n := s.ready()
 		if n == 0 {
 			return
 		}
 		for i := range s.queue[:n] {
-			s.held -= len(s.queue[i].raw)
+			s.held -= s.queue[i].cost
 			s.emit(&s.queue[i])
 			s.queue[i] = event{}
 		}
@@ -292,7 +396,8 @@ func (s *stream) ready() int {
 			continue
 		}
 		for _, c := range rd.calls {
-			if !c.resolved || !c.settled() {
+			if c.blocks() {
+				s.block = c
 				return 0
 			}
 			end = max(end, c.last)
@@ -301,27 +406,11 @@ func (s *stream) ready() int {
 	return end - s.first + 1
 }
 
-// settled reports whether every call with a smaller number has its ruling.
-func (c *call) settled() bool {
-	for _, o := range c.lane.calls {
-		if o == c {
-			continue
-		}
-		if c.indexed && o.indexed && o.index < c.index && !o.resolved {
-			return false
-		}
-	}
-	return true
-}
-
 // emit gives one event out, or what is left of it.
 func (s *stream) emit(e *event) {
 	switch e.kind {
 	case eventPlain:
-		s.raw(e.raw)
-		for _, n := range e.note {
-			s.show(n)
-		}
+		s.emitPlain(e.raw, e.note)
 	case eventDone:
 		s.close()
 		s.raw(e.raw)
@@ -388,6 +477,19 @@ func (s *stream) emitRead(e *event) {
 		s.tellClosed()
 		return
 	}
+	if !rd.failed && rd.untouched() {
+		s.raw(e.raw)
+		for i := range rd.choices {
+			ch := &rd.choices[i]
+			ch.lane.show(ch.shows)
+			if ch.reason != "" {
+				s.shut(ch.lane, ch.reason, ch.reason)
+			}
+		}
+		s.tellClosed()
+		return
+	}
+	rd = rd.grow(e.grown)
 	b := e.data.in(e.raw)
 	var edits []edit
 	var behind []*choice // whose finish goes out behind a refusal
@@ -460,9 +562,11 @@ func (t *turn) topEdits(b []byte, rd *reading) []edit {
 	if len(rd.top) == 0 {
 		return nil
 	}
-	edits, _ := cut(b, rd.top[0].holder, func(item span) bool {
-		return slices.ContainsFunc(rd.top, func(m mention) bool { return m.item == item })
-	})
+	var gone spans
+	for i := range rd.top {
+		gone.add(rd.top[i].item)
+	}
+	edits, _ := cut(b, rd.top[0].holder, gone.has)
 	return edits
 }
 
@@ -535,12 +639,11 @@ func (s *stream) close() bool {
 	for _, l := range s.lanes {
 		any = any || len(l.refusals) > 0
 		s.tell(l)
-		withheld, left := l.counts()
-		if l.closed || withheld == 0 || s.failed {
+		if l.closed || l.withheld == 0 || s.failed {
 			continue
 		}
 		any = true
-		if left > 0 {
+		if l.left > 0 {
 			s.closeLane(l, "", "tool_calls")
 		} else {
 			s.closeLane(l, "", "stop")

@@ -136,12 +136,15 @@ func TestEarlierCallsLeaveBeforeLaterOnesAreDecided(t *testing.T) {
 
 func TestACallIsNeverGivenOutInPart(t *testing.T) {
 	turn := openStream(t, inspect.Limits{})
-	part := func(index int, args string) string {
-		return chunk(0, fmt.Sprintf(`{"tool_calls":[{"index":%d,"function":{"arguments":%q}}]}`, index, args), "null")
+	part := func(lane int, args string) string {
+		return chunk(lane, fmt.Sprintf(`{"tool_calls":[{"index":0,"function":{"arguments":%q}}]}`, args), "null")
 	}
-	feed(t, turn, chunk(0, callDelta(0, "c1", "f", `{"a"`), "null")+chunk(0, callDelta(1, "c2", "g", `{"b"`), "null")+
-		part(0, `:1}`)+part(1, `:2}`)+chunk(0, `{}`, `"tool_calls"`))
-	step, _ := turn.Resolve(nil, 0, inspect.Ruling{Release: true})
+	step := feed(t, turn, chunk(0, callDelta(0, "c1", "f", `{"a"`), "null")+chunk(1, callDelta(0, "c2", "g", `{"b"`), "null")+
+		part(0, `:1}`)+part(1, `:2}`)+chunk(0, `{}`, `"tool_calls"`)+chunk(1, `{}`, `"tool_calls"`))
+	if len(step.Calls) != 2 || step.Calls[0].Fault != toolcall.FaultNone || step.Calls[1].Fault != toolcall.FaultNone {
+		t.Fatalf("got %+v", step.Calls)
+	}
+	step, _ = turn.Resolve(nil, 0, inspect.Ruling{Release: true})
 	if len(step.Out) > 0 {
 		t.Fatalf("the first call left while the second stands within it: %q", step.Out)
 	}
@@ -166,6 +169,10 @@ func TestLimits(t *testing.T) {
 		{"an event with an end that is too large", inspect.Limits{Frame: 200}, text + "data: " + strings.Repeat("x", 300) + "\n\n", "too large"},
 		{"too much behind a call", inspect.Limits{Held: 600}, text + call(0) + text + text + text + text, "wait behind"},
 		{"too many calls", inspect.Limits{Calls: 3}, call(0) + call(1) + call(2) + call(3), "more than 3 calls"},
+		{"too much behind a call in small events", inspect.Limits{Held: 10_000}, text + call(0) + strings.Repeat("data: 1\n\n", 50), "wait behind"},
+		{"too many blank lines behind a call", inspect.Limits{Held: 10_000}, text + call(0) + strings.Repeat("\n", 10_000), "wait behind"},
+		{"too many parts of calls in one event", inspect.Limits{Calls: 3},
+			text + chunk(0, `{"tool_calls":[{"index":0,"id":"c","function":{"name":"f"}},{"index":0},{"index":0},{"index":0}]}`, "null"), "more than 3 entries"},
 		{"too many choices", inspect.Limits{}, manyLanes(maxLanes + 1), "more than 128 choices"},
 		{"too many choices of plain text", inspect.Limits{}, text + manyPlainLanes(maxLanes+1), "more than 128 choices"},
 	} {
