@@ -127,10 +127,13 @@ type World struct {
 	User string `yaml:"user" env:"CALLGATE_WORLD_USER"`
 }
 
-// Limits bound what one request may use.
+// Limits bound what one request may use, and Memory what all together may.
 type Limits struct {
 	// RequestBody is the largest request body that is read, after decoding.
 	RequestBody Size `yaml:"request_body" env:"CALLGATE_LIMITS_REQUEST_BODY"`
+	// Memory is how much the bodies of all requests may take together, with
+	// answers of unknown endpoints and errors that are searched for calls.
+	Memory Size `yaml:"memory" env:"CALLGATE_LIMITS_MEMORY"`
 	// Answer is the largest JSON answer, and the largest answer of an unknown
 	// endpoint that is searched for calls.
 	Answer Size `yaml:"answer" env:"CALLGATE_LIMITS_ANSWER"`
@@ -183,6 +186,7 @@ func Default() Config {
 		UnknownTools:     "allow",
 		Limits: Limits{
 			RequestBody:   64 << 20,
+			Memory:        512 << 20,
 			Answer:        32 << 20,
 			Frame:         16 << 20,
 			Held:          32 << 20,

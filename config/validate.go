@@ -301,6 +301,7 @@ func (v *validator) limits(l *Limits) {
 		low, high Size
 	}{
 		{"limits.request_body", l.RequestBody, 64 << 10, 1 << 30},
+		{"limits.memory", l.Memory, 1 << 20, 1 << 40},
 		{"limits.answer", l.Answer, 64 << 10, 1 << 30},
 		{"limits.frame", l.Frame, 64 << 10, 256 << 20},
 		{"limits.held", l.Held, 64 << 10, 1 << 30},
@@ -311,6 +312,11 @@ func (v *validator) limits(l *Limits) {
 		if s.size < s.low || s.size > s.high {
 			v.fault(s.key, s.size.String(), "is out of range", fmt.Sprintf("write %v to %v", s.low, s.high))
 		}
+	}
+	// A body as it came, and its unpacked copy while that grows.
+	if l.Memory < 3*l.RequestBody && l.Memory >= 1<<20 && l.RequestBody <= 1<<30 {
+		v.fault("limits.memory", l.Memory.String(), "is too little for one request of limits.request_body, "+l.RequestBody.String(),
+			fmt.Sprintf("write %v or more", 3*l.RequestBody))
 	}
 	v.duration("limits.header_timeout", l.HeaderTimeout, Duration(time.Second))
 	v.duration("limits.idle_timeout", l.IdleTimeout, Duration(time.Second))

@@ -10,7 +10,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"runtime/pprof" // TEMP
+	"runtime/debug"
 	"strings"
 	"sync"
 	"syscall"
@@ -136,6 +136,7 @@ func part(kind, provider string) error {
 	case "relay":
 		h = plainRelay(base)
 	case "callgate":
+		debug.SetGCPercent(200) // as callgate serve does
 		if h, err = benchProxy(base); err != nil {
 			return err
 		}
@@ -143,11 +144,6 @@ func part(kind, provider string) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
-	}
-	if f := os.Getenv("CG_PROF"); f != "" && kind != "provider" { // TEMP
-		out, _ := os.Create(f + "." + kind)
-		pprof.StartCPUProfile(out)
-		defer pprof.StopCPUProfile()
 	}
 	fmt.Println(l.Addr())
 	go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

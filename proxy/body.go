@@ -110,8 +110,9 @@ func (l *lazyGzip) Read(p []byte) (int, error) {
 	return l.z.Read(p)
 }
 
-// plain gives the bytes of a request body as they are to be read.
-func plain(h http.Header, raw []byte, limit int64) ([]byte, error) {
+// plain gives the bytes of a request body as they are to be read. What it
+// unpacks is charged to the lease.
+func plain(h http.Header, raw []byte, limit int64, l *lease) ([]byte, error) {
 	c, err := coding(h)
 	if err != nil || c == "" {
 		return raw, err
@@ -121,12 +122,9 @@ func plain(h http.Header, raw []byte, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer free()
-	b, err := io.ReadAll(io.LimitReader(r, limit+1))
+	b, err := readAll(r, "the decoded request body", limit, l)
 	if err != nil {
 		return nil, fmt.Errorf("the body is not %s: %w", c, err)
-	}
-	if int64(len(b)) > limit {
-		return nil, &tooLargeError{"the decoded request body", limit}
 	}
 	return b, nil
 }
@@ -139,14 +137,17 @@ func (x *exchange) readBody(dst []byte) ([]byte, error) {
 	}
 	if declared > int64(cap(dst)) {
 		dst = make([]byte, 0, min(declared+1, stepSize))
-	} else if cap(dst) == 0 {
-		dst = make([]byte, 0, firstSize)
+	}
+	most := limit + 1
+	if declared >= 0 {
+		most = declared + 1
 	}
 	var until time.Time
 	idle := x.p.limits.BodyTimeout
 	for {
-		if len(dst) == cap(dst) {
-			dst = append(dst, 0)[:len(dst)]
+		var full error
+		if dst, full = room(dst, most, &x.raw); full != nil {
+			return dst, full
 		}
 		if now := time.Now(); until.Sub(now) < idle/2 {
 			until = now.Add(idle)
@@ -154,9 +155,12 @@ func (x *exchange) readBody(dst []byte) ([]byte, error) {
 		}
 		n, err := x.r.Body.Read(dst[len(dst):cap(dst)])
 		dst = dst[:len(dst)+n]
+		full = x.raw.cover(dst)
 		switch {
 		case int64(len(dst)) > limit:
 			return dst, &tooLargeError{"the request body", limit}
+		case full != nil:
+			return dst, full
 		case err == io.EOF:
 			x.rc.SetReadDeadline(time.Time{})
 			return dst, nil
@@ -170,6 +174,7 @@ func (x *exchange) readBody(dst []byte) ([]byte, error) {
 // used again only when no goroutine of the transport can still read it.
 type sent struct {
 	body    []byte
+	reader  *bytes.Reader // that the transport reads the body from
 	written atomic.Bool
 	again   atomic.Bool // the transport asked for the body a second time
 }
@@ -183,7 +188,8 @@ func (s *sent) attach(ctx context.Context, req *http.Request) *http.Request {
 		return req.WithContext(ctx)
 	}
 	req.ContentLength = int64(len(s.body))
-	req.Body = io.NopCloser(bytes.NewReader(s.body))
+	s.reader = bytes.NewReader(s.body)
+	req.Body = io.NopCloser(s.reader)
 	req.GetBody = func() (io.ReadCloser, error) {
 		s.again.Store(true)
 		return io.NopCloser(bytes.NewReader(s.body)), nil
@@ -197,8 +203,22 @@ func (s *sent) attach(ctx context.Context, req *http.Request) *http.Request {
 	}))
 }
 
+// done reports whether no goroutine of the transport reads the body any more.
+func (s *sent) done() bool { return s.written.Load() && !s.again.Load() }
+
 // free reports whether the buffer may be used again.
-func (s *sent) free() bool { return s.written.Load() && !s.again.Load() && cap(s.body) <= keepSize }
+func (s *sent) free() bool { return s.done() && cap(s.body) > 0 && cap(s.body) <= keepSize }
+
+// drop lets go of a body that was sent and is too large to be kept as long as
+// the answer lasts. It reports whether it did.
+func (s *sent) drop() bool {
+	if !s.done() || cap(s.body) <= keepSize {
+		return false
+	}
+	s.reader.Reset(nil)
+	s.body = nil
+	return true
+}
 
 // watch ends a request to a provider that stands still. It needs no goroutine,
 // and a Read costs it no timer: when its timer fires it looks how long the

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -60,7 +61,13 @@ func (f *refusal) write(w http.ResponseWriter) {
 // refuse answers in the form of the dialect, or in callgate's own when d is
 // nil. Nothing may have been written before.
 func (x *exchange) refuse(d inspect.Dialect, status int, reason string) {
+	x.refuseHeaded(d, status, reason, nil)
+}
+
+// refuseHeaded is refuse with more headers.
+func (x *exchange) refuseHeaded(d inspect.Dialect, status int, reason string, more http.Header) {
 	clear(x.w.Header())
+	maps.Copy(x.w.Header(), more)
 	x.wrote, x.status = true, status
 	x.arm()
 	defer x.disarm()
@@ -269,9 +276,11 @@ func (x *exchange) unknown(ctx context.Context) error {
 	case resp.StatusCode < 200 || resp.StatusCode == http.StatusPartialContent || resp.StatusCode/100 == 3:
 		return x.withhold(nil, badStatus(resp.StatusCode))
 	case resp.StatusCode/100 != 2:
-		return x.copy(resp, w)
+		return x.failed(nil, resp, w)
 	}
-	body, err := x.whole(resp, w)
+	mem := lease{from: &x.p.memory}
+	defer mem.end()
+	body, err := x.whole(resp, w, &mem)
 	if errors.Is(err, errGone) {
 		return err
 	}
@@ -279,7 +288,7 @@ func (x *exchange) unknown(ctx context.Context) error {
 		return x.withhold(nil, err.Error())
 	}
 	if found := callShaped(resp.Header, body); found != "" {
-		return x.withhold(nil, "the answer of "+x.r.Method+" "+printable(x.rt.path)+" holds "+found+
+		return x.withhold(nil, "the answer of "+x.r.Method+" "+printable(x.rt.path)+" "+found+
 			", and callgate does not read calls at this endpoint: let the agent use chat completions or messages")
 	}
 	responseHeader(x.w.Header(), resp.Header, true)
@@ -293,8 +302,83 @@ func (x *exchange) unknown(ctx context.Context) error {
 	return nil
 }
 
+// maxError is the largest body of an error that is passed on, as sent and as
+// decoded: those of providers have some hundred bytes.
+const maxError = 1 << 20
+
+// failed passes a provider's error on as it came, once it was searched: some
+// clients read calls out of any answer, whatever its status. What cannot be
+// searched or holds a call is replaced by an error of the same status.
+func (x *exchange) failed(d inspect.Dialect, resp *http.Response, w *watch) error {
+	mem := lease{from: &x.p.memory}
+	defer mem.end()
+	raw, err := readAll(&watched{resp.Body, w}, "it", maxError, &mem)
+	var large *tooLargeError
+	reason := ""
+	switch {
+	case err == nil:
+		reason = searchError(resp.Header, raw, &x.p.memory)
+	case x.r.Context().Err() != nil:
+		return errGone
+	case errors.As(err, &large), errors.Is(err, errFull):
+		reason = err.Error()
+	default:
+		x.span.UpstreamEnd(err)
+		reason = "it broke off: " + err.Error()
+	}
+	if reason == "" {
+		responseHeader(x.w.Header(), resp.Header, false)
+		x.head(resp.StatusCode)
+		if len(raw) == 0 {
+			return nil
+		}
+		return x.write(raw)
+	}
+	reason = fmt.Sprintf("the provider's error (status %d) cannot be passed on: %s", resp.StatusCode, reason)
+	more := make(http.Header)
+	for _, k := range []string{"Retry-After", "Retry-After-Ms", "X-Should-Retry", "X-Request-Id", "Request-Id"} {
+		if v, ok := resp.Header[k]; ok {
+			more[k] = v
+		}
+	}
+	x.refuseHeaded(d, resp.StatusCode, "the answer was withheld: "+reason, more)
+	x.recordWithheld(d, reason)
+	return errors.New("answer withheld: " + reason)
+}
+
+// searchError says why the body of an error must not be passed on, "" when it
+// may.
+func searchError(h http.Header, raw []byte, from *budget) string {
+	c, err := coding(h)
+	if err != nil {
+		return "its " + err.Error()
+	}
+	text := raw
+	if c != "" && len(raw) > 0 {
+		r, free, err := decode(c, bytes.NewReader(raw), maxError)
+		if err != nil {
+			return "its " + err.Error()
+		}
+		defer free()
+		own := lease{from: from}
+		defer own.end()
+		text, err = readAll(r, "what it unpacks to", maxError, &own)
+		var large *tooLargeError
+		switch {
+		case errors.As(err, &large), errors.Is(err, errFull):
+			return err.Error()
+		case err != nil:
+			return "it is not " + c + ": " + err.Error()
+		}
+	}
+	if found := callShaped(h, text); found != "" {
+		return "it " + found
+	}
+	return ""
+}
+
 // whole reads an answer to its end, decoded.
-func (x *exchange) whole(resp *http.Response, w *watch) ([]byte, error) {
+func (x *exchange) whole(resp *http.Response, w *watch, mem *lease) ([]byte, error) {
 	c, err := coding(resp.Header)
 	if err != nil {
 		return nil, err
@@ -305,18 +389,18 @@ func (x *exchange) whole(resp *http.Response, w *watch) ([]byte, error) {
 		return nil, err
 	}
 	defer free()
-	var b bytes.Buffer
-	_, err = b.ReadFrom(io.LimitReader(r, limit+1))
+	b, err := readAll(r, "the answer", limit, mem)
+	var large *tooLargeError
 	switch {
-	case err != nil && x.r.Context().Err() != nil:
+	case err == nil:
+		return b, mem.set(3 * int64(cap(b))) // it is searched in copies
+	case x.r.Context().Err() != nil:
 		return nil, errGone
-	case err != nil:
-		x.span.UpstreamEnd(err)
-		return nil, fmt.Errorf("the answer broke off: %w", err)
-	case int64(b.Len()) > limit:
-		return nil, &tooLargeError{"the answer", limit}
+	case errors.As(err, &large), errors.Is(err, errFull):
+		return nil, err
 	}
-	return b.Bytes(), nil
+	x.span.UpstreamEnd(err)
+	return nil, fmt.Errorf("the answer broke off: %w", err)
 }
 
 func badStatus(status int) string {

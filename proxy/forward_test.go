@@ -180,6 +180,9 @@ func TestAnswersThatCannotBeReadAreWithheld(t *testing.T) {
 		{"a temporary redirect", http.Header{"Location": {"/v1/other"}}, 307, "", "redirect"},
 		{"not modified", nil, 304, "", "redirect"},
 		{"a part", http.Header{"Content-Range": {"bytes 0-3/9"}}, 206, "T a\n", "part"},
+		{"a status without a body that has one", nil, 205, "T a\nC sh danger\nE\n", "status 205"},
+		{"a character set by another way", http.Header{"Content-Type": {"application/json; charset*=utf-7''"}}, 200, "T a\nE\n", "utf-7"},
+		{"a character set with a quoted name", http.Header{"Content-Type": {`application/json; "charset"=utf-7`}}, 200, "T a\nE\n", "utf-7"},
 		{"what the dialect does not open", http.Header{"X-Unopened": {"1"}}, 200, "T a\nE\n", "cannot be opened"},
 	} {
 		bubble(t, func(t *testing.T) {
@@ -254,30 +257,119 @@ func TestRequestsThatCannotBeReadAreNotForwarded(t *testing.T) {
 func TestErrorsOfTheProviderPassUnchanged(t *testing.T) {
 	for _, status := range []int{400, 401, 403, 404, 413, 429, 500, 503, 529} {
 		for _, path := range []string{"/v1/lines", "/v1/unknown", "/v1/models"} {
-			bubble(t, func(t *testing.T) {
-				body := encode(t, "gzip", `{"error":{"message":"no","tool_calls":[{"a":1}]}}`)
-				r := newRig(t, func(w http.ResponseWriter, q *http.Request) {
-					io.Copy(io.Discard, q.Body)
-					w.Header().Set("Content-Type", asJSON)
-					w.Header().Set("Content-Encoding", "gzip")
-					w.Header().Set("Retry-After", "17")
-					w.Header().Set("X-Ratelimit-Remaining", "0")
-					w.WriteHeader(status)
-					w.Write(body)
+			for _, coding := range []string{"", "gzip"} {
+				bubble(t, func(t *testing.T) {
+					body := encode(t, coding, `{"error":{"message":"no 'tool_calls' here","param":"messages.0.tool_calls"}}`)
+					if status == 404 {
+						body = nil
+					}
+					r := newRig(t, func(w http.ResponseWriter, q *http.Request) {
+						io.Copy(io.Discard, q.Body)
+						w.Header().Set("Content-Type", asJSON)
+						if coding != "" {
+							w.Header().Set("Content-Encoding", coding)
+						}
+						w.Header().Set("Retry-After", "17")
+						w.Header().Set("X-Ratelimit-Remaining", "0")
+						w.WriteHeader(status)
+						w.Write(body)
+					})
+					defer r.end()
+					method := "POST"
+					if path == "/v1/models" {
+						method = "GET"
+					}
+					resp := r.do(t, method, path, strings.NewReader("ask"))
+					if got := text(t, resp); got != string(body) || resp.StatusCode != status || resp.Header.Get("Retry-After") != "17" ||
+						resp.Header.Get("X-Ratelimit-Remaining") != "0" || resp.Header.Get("Content-Encoding") != coding || resp.ContentLength != int64(len(body)) {
+						t.Errorf("%s %d: %d %v", path, status, resp.StatusCode, resp.Header)
+					}
 				})
-				defer r.end()
-				method := "POST"
-				if path == "/v1/models" {
-					method = "GET"
-				}
-				resp := r.do(t, method, path, strings.NewReader("ask"))
-				if got := text(t, resp); got != string(body) || resp.StatusCode != status || resp.Header.Get("Retry-After") != "17" ||
-					resp.Header.Get("X-Ratelimit-Remaining") != "0" || resp.Header.Get("Content-Encoding") != "gzip" || resp.ContentLength != int64(len(body)) {
-					t.Errorf("%s %d: %d %v", path, status, resp.StatusCode, resp.Header)
-				}
-			})
+			}
 		}
 	}
+}
+
+// Clients that do not look at the status read calls out of an error too.
+func TestErrorsThatHoldCallsOrCannotBeSearchedAreReplaced(t *testing.T) {
+	call := `{"choices":[{"message":{"tool_calls":[{"id":"a"}]}}]}`
+	for _, c := range []struct{ name, kind, coding, body, says string }{
+		{"a call", asJSON, "", call, "call-shaped content (tool_calls)"},
+		{"a call in a stream", sse, "", "data: " + call + "\n\n", "call-shaped content (tool_calls)"},
+		{"a call, coded", asJSON, "gzip", call, "call-shaped content (tool_calls)"},
+		{"a coding that is not read", asJSON, "gzip, gzip", call, "is not read"},
+		{"a coding that lies", asJSON, "br", "", "is not br"},
+		{"more than is searched", asJSON, "", strings.Repeat(" ", maxError+1), "larger than the limit of 1048576"},
+		{"more than is searched, coded", asJSON, "zstd", strings.Repeat(" ", maxError+1), "larger than the limit of 1048576"},
+		{"a form that is not searched", "application/xml", "", "<a/>", "application/xml"},
+		{"another character set", "application/json; charset=utf-7", "", "{}", "utf-7"},
+	} {
+		for path, form := range map[string]string{"/v1/lines": `{"lines":"callgate: `, "/v1/unknown": `{"type":"error"`} {
+			for _, status := range []int{400, 429, 500, 600} {
+				bubble(t, func(t *testing.T) {
+					body := encode(t, c.coding, c.body)
+					if c.name == "a coding that lies" {
+						body = []byte("plain")
+					}
+					r := newRig(t, func(w http.ResponseWriter, q *http.Request) {
+						io.Copy(io.Discard, q.Body)
+						w.Header().Set("Content-Type", c.kind)
+						if c.coding != "" {
+							w.Header().Set("Content-Encoding", c.coding)
+						}
+						w.Header().Set("Retry-After", "17")
+						w.Header().Set("X-Calls", "x")
+						w.WriteHeader(status)
+						w.Write(body)
+					})
+					defer r.end()
+					resp := r.post(t, path, "ask")
+					got := text(t, resp)
+					if resp.StatusCode != status || !strings.HasPrefix(got, form) || !strings.Contains(got, c.says) || strings.Contains(got, `"id"`) {
+						t.Errorf("%s: %s %d: %d %q", c.name, path, status, resp.StatusCode, got)
+					}
+					if resp.Header.Get("Retry-After") != "17" || resp.Header.Get("X-Calls") != "" || resp.Header.Get("Content-Encoding") != "" {
+						t.Errorf("%s: %v", c.name, resp.Header)
+					}
+					if e := r.journal.by("proxy"); len(e) != 1 {
+						t.Errorf("%s: %d entries in the audit log", c.name, len(e))
+					}
+				})
+			}
+		}
+	}
+}
+
+func TestNoContentHasNoContent(t *testing.T) {
+	for _, path := range []string{"/v1/lines", "/v1/unknown"} {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t, func(w http.ResponseWriter, q *http.Request) {
+				io.Copy(io.Discard, q.Body)
+				w.Header().Set("X-Request-Id", "r1")
+				w.WriteHeader(204)
+			})
+			defer r.end()
+			resp := r.post(t, path, "ask")
+			if got := text(t, resp); resp.StatusCode != 204 || got != "" || resp.Header.Get("X-Request-Id") != "r1" {
+				t.Errorf("%s: %d %v %q", path, resp.StatusCode, resp.Header, got)
+			}
+		})
+	}
+}
+
+func TestAnErrorThatIsCutIsAnErrorOfTheSameStatus(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, func(w http.ResponseWriter, q *http.Request) {
+			w.Header().Set("Content-Type", asJSON)
+			w.WriteHeader(500)
+			cutAfter(asJSON, `{"error":`)(w, q)
+		})
+		defer r.end()
+		resp := r.post(t, "/v1/lines", "ask")
+		if got := text(t, resp); resp.StatusCode != 500 || !strings.Contains(got, "broke off") {
+			t.Errorf("%d %q", resp.StatusCode, got)
+		}
+	})
 }
 
 func TestAProviderThatIsNotThere(t *testing.T) {

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"iter"
 	"net/http"
 	"strings"
 )
@@ -18,7 +19,8 @@ var hop = map[string]bool{
 // method or path than the one that was checked.
 var steering = map[string]bool{
 	"X-Http-Method-Override": true, "X-Http-Method": true, "X-Method-Override": true,
-	"X-Original-Url": true, "X-Rewrite-Url": true,
+	"X-Original-Url": true, "X-Rewrite-Url": true, "X-Original-Uri": true, "X-Original-Method": true,
+	"X-Forwarded-Uri": true, "X-Forwarded-Method": true, "X-Forwarded-Path": true,
 }
 
 // partial are request headers that ask for an answer which could not be read:
@@ -33,6 +35,15 @@ var digests = map[string]bool{
 	"Etag": true, "Accept-Ranges": true,
 }
 
+// asRead gives the canonical name under which some server may read a header:
+// CGI and its successors make one name of X_A and X-A.
+func asRead(name string) string {
+	if strings.IndexByte(name, '_') < 0 {
+		return name
+	}
+	return http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
+}
+
 // named returns the headers that Connection names, nil when there are none.
 func named(h http.Header) map[string]bool {
 	var m map[string]bool
@@ -44,7 +55,7 @@ func named(h http.Header) map[string]bool {
 			if m == nil {
 				m = make(map[string]bool)
 			}
-			m[http.CanonicalHeaderKey(t)] = true
+			m[asRead(http.CanonicalHeaderKey(t))] = true
 		}
 	}
 	return m
@@ -56,11 +67,15 @@ func named(h http.Header) map[string]bool {
 func requestHeader(in http.Header, read bool) http.Header {
 	out := make(http.Header, len(in)+2)
 	drop := named(in)
-	for k, v := range in {
+	for name, v := range in {
+		k := asRead(name)
 		if hop[k] || drop[k] || steering[k] || k == "Expect" || k == "Content-Length" || read && partial[k] {
 			continue
 		}
-		out[k] = v
+		if k == "Content-Encoding" && k != name {
+			continue // the body was read without it
+		}
+		out[name] = v
 	}
 	if read {
 		out["Accept-Encoding"] = identity
@@ -114,17 +129,26 @@ func form(h http.Header) (stream bool, reason string) {
 
 // badParams refuses any character set but UTF-8.
 func badParams(params string) string {
-	for p := range strings.SplitSeq(params, ";") {
-		name, value, _ := strings.Cut(p, "=")
-		if !strings.EqualFold(strings.TrimSpace(name), "charset") {
-			continue
-		}
-		value = strings.Trim(strings.TrimSpace(value), `"`)
-		if !strings.EqualFold(value, "utf-8") && !strings.EqualFold(value, "utf8") {
-			return "its character set is " + printable(value) + " and not UTF-8"
+	for set := range charsets(params) {
+		if set != "utf-8" && set != "utf8" {
+			return "its character set is " + printable(set) + " and not UTF-8"
 		}
 	}
 	return ""
+}
+
+// charsets gives every character set that a reader could find in the
+// parameters of a media type, in small letters: readers differ over quotes,
+// over charset* (RFC 2231) and over which of several counts.
+func charsets(params string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for p := range strings.SplitSeq(strings.ToLower(params), ";") {
+			name, value, _ := strings.Cut(p, "=")
+			if strings.Contains(name, "charset") && !yield(strings.Trim(value, " \t\"'")) {
+				return
+			}
+		}
+	}
 }
 
 // printable makes a foreign word fit to stand in a message.

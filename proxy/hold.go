@@ -131,6 +131,7 @@ func (l *relay) hold(body io.Reader, cancel context.CancelFunc) error {
 				return err
 			}
 		case <-tick.C:
+			l.x.unload(l.sent, &l.info) // when the answer began, it may not have been through
 			if err := l.alive(); err != nil {
 				return err
 			}

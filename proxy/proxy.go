@@ -62,11 +62,16 @@ const (
 	Refuse                      // do not forward
 )
 
-// Limits bound one request. A zero field stands for its default.
+// Limits bound one request, and Memory all together. A zero field stands for
+// its default.
 type Limits struct {
 	// RequestBody is the largest body of a gated request in bytes, as sent and
 	// as decoded (default 64 MiB).
 	RequestBody int64
+	// Memory is how much the bodies of all requests may take together, in
+	// bytes, with answers that are read whole before they are passed on
+	// (default 512 MiB). What finds no room is answered with 503.
+	Memory int64
 	// Answer is the largest answer of an unknown endpoint, in bytes after
 	// decoding (default 32 MiB).
 	Answer int64
@@ -99,6 +104,7 @@ func (l Limits) defaults() Limits {
 		}
 	}
 	size(&l.RequestBody, 64<<20)
+	size(&l.Memory, 512<<20)
 	size(&l.Answer, 32<<20)
 	size(&l.Held, 32<<20)
 	span(&l.HeaderTimeout, 10*time.Minute)
@@ -156,6 +162,7 @@ type Proxy struct {
 	principal func(agent, upstream string, h http.Header) string
 	log       *slog.Logger
 	known     string // names of the upstreams, for the 404
+	memory    budget // of bodies
 
 	bodies, chunks, outs sync.Pool // *[]byte: request bodies, read buffers, bytes to be shown
 }
@@ -173,6 +180,7 @@ const agent = "default"
 
 func (p *Proxy) start() {
 	p.limits = p.Limits.defaults()
+	p.memory.limit = p.limits.Memory
 	p.principal = p.Principal
 	if p.principal == nil {
 		p.principal = PrincipalKey(randomKey())
@@ -202,6 +210,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	now := time.Now()
 	x := &exchange{p: p, w: w, rc: http.NewResponseController(w), r: r, rt: rt, began: now, spoke: now}
+	x.raw.from, x.text.from = &p.memory, &p.memory
 	x.serve()
 }
 
@@ -241,6 +250,8 @@ type exchange struct {
 	began time.Time
 	spoke time.Time // when the client last got something
 	span  *telemetry.Request
+
+	raw, text lease // the request's body as it came, and unpacked
 
 	wrote    bool      // the header is out or about to be
 	deadline time.Time // the write deadline that is set

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ type relay struct {
 	info inspect.Info
 	turn inspect.Turn
 	resp *http.Response
+	sent *sent
 
 	stream bool // the answer is a stream: what may be shown is shown at once
 	state  inspect.State
@@ -77,21 +79,27 @@ func (x *exchange) gated(ctx context.Context, d inspect.Dialect) error {
 	s := &sent{body: body}
 	defer func() {
 		if s.free() {
-			*pooled = body
+			*pooled = s.body
 			p.bodies.Put(pooled)
 		}
+		x.raw.end()
+		x.text.end()
 	}()
 	var large *tooLargeError
 	switch {
 	case errors.As(err, &large):
 		x.refuse(d, http.StatusRequestEntityTooLarge, err.Error()+"; limits.request_body raises it")
 		return err
+	case errors.Is(err, errFull):
+		return x.full(d)
 	case err != nil:
 		return fmt.Errorf("%w: %w", err, errAbort)
 	}
-	text, err := plain(x.r.Header, body, p.limits.RequestBody)
+	text, err := plain(x.r.Header, body, p.limits.RequestBody, &x.text)
 	var code *codingError
 	switch {
+	case errors.Is(err, errFull):
+		return x.full(d)
 	case errors.As(err, &code):
 		x.refuse(d, http.StatusUnsupportedMediaType, "the request cannot be read: "+err.Error())
 		return err
@@ -123,17 +131,47 @@ func (x *exchange) gated(ctx context.Context, d inspect.Dialect) error {
 		return err
 	}
 	defer resp.Body.Close()
-	return x.answer(ctx, cancel, d, req, info, ask, resp, w)
+	return x.answer(ctx, cancel, d, s, req, info, ask, resp, w)
+}
+
+// full refuses a request for whose body there is no memory at this moment.
+func (x *exchange) full(d inspect.Dialect) error {
+	x.refuseHeaded(d, http.StatusServiceUnavailable, errFull.Error(), http.Header{"Retry-After": {"1"}})
+	return errFull
+}
+
+// unload lets go of what of the request's body is large and has served its
+// turn: a decoded copy, and a body that was sent and is no pool's. The tools
+// are all that is still read of it.
+func (x *exchange) unload(s *sent, info *inspect.Info) {
+	if x.text.size == 0 && cap(s.body) <= keepSize {
+		return
+	}
+	tools := slices.Clone(info.Tools)
+	for i := range tools {
+		t := &tools[i]
+		t.Name, t.Type, t.Schema = strings.Clone(t.Name), strings.Clone(t.Type), bytes.Clone(t.Schema)
+	}
+	info.Tools = tools
+	info.Model, info.Session, info.User = strings.Clone(info.Model), strings.Clone(info.Session), strings.Clone(info.User)
+	x.text.end()
+	if s.drop() {
+		x.raw.end()
+	}
 }
 
 // answer relays the provider's answer to a gated request.
-func (x *exchange) answer(ctx context.Context, cancel context.CancelFunc, d inspect.Dialect, req inspect.Request, info inspect.Info, ask gate.Request, resp *http.Response, w *watch) error {
+func (x *exchange) answer(ctx context.Context, cancel context.CancelFunc, d inspect.Dialect, s *sent, req inspect.Request, info inspect.Info, ask gate.Request, resp *http.Response, w *watch) error {
 	status := resp.StatusCode
 	switch {
-	case status < 200 || status == http.StatusPartialContent || status/100 == 3:
+	case status < 200 || status == http.StatusResetContent || status == http.StatusPartialContent || status/100 == 3:
 		return x.withhold(d, badStatus(status))
-	case status/100 != 2 || status == http.StatusNoContent || status == http.StatusResetContent:
-		return x.copy(resp, w) // errors pass unchanged; 204 and 205 have no body
+	case status == http.StatusNoContent:
+		responseHeader(x.w.Header(), resp.Header, true) // and no body, whatever stands behind it
+		x.head(status)
+		return nil
+	case status/100 != 2:
+		return x.failed(d, resp, w)
 	}
 	stream, reason := form(resp.Header)
 	if reason != "" {
@@ -152,11 +190,13 @@ func (x *exchange) answer(ctx context.Context, cancel context.CancelFunc, d insp
 	if err != nil {
 		return x.withhold(d, err.Error())
 	}
+	req = nil // it may hold the body
+	x.unload(s, &info)
 	out, _ := x.p.outs.Get().(*[]byte)
 	if out == nil {
 		out = new([]byte)
 	}
-	l := &relay{x: x, ctx: ctx, d: d, info: info, turn: turn, resp: resp, stream: stream, ask: ask, out: (*out)[:0]}
+	l := &relay{x: x, ctx: ctx, d: d, info: info, turn: turn, resp: resp, sent: s, stream: stream, ask: ask, out: (*out)[:0]}
 	defer func() {
 		l.leave()
 		if cap(l.out) <= stepSize {
@@ -175,7 +215,7 @@ func (x *exchange) answer(ctx context.Context, cancel context.CancelFunc, d insp
 func (x *exchange) template(d inspect.Dialect, info inspect.Info) gate.Request {
 	q := gate.Request{
 		Agent:     agent,
-		Principal: x.p.principal(agent, x.rt.up.Name, x.r.Header),
+		Principal: x.tenant(),
 		Claimed:   gate.Claims{Session: strings.Clone(info.Session), User: strings.Clone(info.User)},
 		Upstream:  x.rt.up.Name,
 		Dialect:   d.Name(),

@@ -540,6 +540,51 @@ func TestWhatTheGateIsTold(t *testing.T) {
 	})
 }
 
+func TestEveryHeaderThatMayTellTenantsApartCounts(t *testing.T) {
+	key := PrincipalKey([]byte("k"))
+	of := func(name, value string) string {
+		return key("a", "u", http.Header{"Authorization": {"x"}, http.CanonicalHeaderKey(name): {value}})
+	}
+	for _, name := range []string{
+		"X-Auth-Token", "Helicone-Auth", "Ocp-Apim-Subscription-Key", "x-litellm-api-key", "x_api_key", "X-Portkey-Virtual-Key", "X-Portkey-Config",
+		"Cf-Aig-Authorization", "X-Goog-User-Project", "Chatgpt-Account-Id", "X-Tenant", "X-Org-Id", "X-Openwebui-User-Id", "X-Forwarded-User",
+		"X-Client-Secret", "X-Amz-Security-Token", "X-Client-Cert", "Cookie", "Proxy-Authorization", "X-Workspace-Id", "X-Forwarded-Email",
+	} {
+		if of(name, "one") == of(name, "two") {
+			t.Errorf("two tenants that differ in %s have one name", name)
+		}
+	}
+	for _, name := range []string{
+		"Traceparent", "Tracestate", "User-Agent", "X-Claude-Code-Session-Id", "Session-Id", "X-Session-Affinity", "Idempotency-Key",
+		"X-Idempotency-Key", "X-Stainless-Retry-Count", "X-Request-Id", "Content-Length", "Accept", "Anthropic-Beta",
+	} {
+		if of(name, "one") != of(name, "two") {
+			t.Errorf("one tenant has another name with another %s", name)
+		}
+	}
+}
+
+func TestAKeyInTheQueryTellsTenantsApart(t *testing.T) {
+	names := map[string]string{}
+	for _, query := range []string{"", "?key=one", "?key=two", "?api_key=one", "?beta=true", "?beta=true&key=one"} {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t, say(sse, "C sh danger\nE\n"))
+			defer r.end()
+			resp := r.post(t, "/v1/lines"+query, "ask", "Authorization", "Bearer one")
+			q := <-r.person
+			q.say(gate.Deny)
+			text(t, resp)
+			names[query] = q.req.Principal
+		})
+	}
+	if names[""] != names["?beta=true"] || names["?key=one"] != names["?beta=true&key=one"] {
+		t.Errorf("one tenant has two names: %v", names)
+	}
+	if names[""] == names["?key=one"] || names["?key=one"] == names["?key=two"] || names["?key=one"] == names["?api_key=one"] {
+		t.Errorf("two tenants have one name: %v", names)
+	}
+}
+
 func TestThePrincipalIsOfTheCredentialsAlone(t *testing.T) {
 	key := PrincipalKey([]byte("k"))
 	base := key("a", "u", http.Header{"Authorization": {"x"}})

@@ -210,10 +210,13 @@ func TestTheRootSaysHello(t *testing.T) {
 
 func TestHeadersOfARequest(t *testing.T) {
 	wire := "POST /openai/v1/lines HTTP/1.1\r\nHost: evil\r\nContent-Length: 3\r\n" +
-		"Authorization: Bearer k\r\nX-Keep: a\r\nX-Keep: b\r\nAccept: text/event-stream\r\nAccept-Encoding: br, zstd\r\n" +
+		"Authorization: Bearer k\r\nX-Keep: a\r\nX-Keep: b\r\nX_Keep: c\r\nAccept: text/event-stream\r\nAccept-Encoding: br, zstd\r\n" +
 		"Connection: close, X-Secret-Hop\r\nX-Secret-Hop: 1\r\nKeep-Alive: 5\r\nProxy-Authorization: p\r\nProxy-Connection: x\r\nTe: trailers\r\n" +
 		"Upgrade: h2c\r\nHttp2-Settings: AAA\r\nRange: bytes=0-1\r\nIf-Range: x\r\nExpect: 100-continue\r\n" +
-		"X-Http-Method-Override: GET\r\nX-Original-Url: /admin\r\nX-Rewrite-Url: /admin\r\n\r\nask"
+		"X-Http-Method-Override: GET\r\nX-Original-Url: /admin\r\nX-Rewrite-Url: /admin\r\n" +
+		// As some servers read them too.
+		"X_HTTP_Method_Override: GET\r\nx-http_method-override: GET\r\nX_Original_URL: /admin\r\nTransfer_Encoding: chunked\r\n" +
+		"Content_Length: 1\r\nContent_Encoding: gzip\r\nAccept_Encoding: br\r\nIf_Range: x\r\nX_Secret_Hop: 1\r\nProxy_Authorization: p\r\n\r\nask"
 	rec := &recorder{}
 	raw(t, routes(rec), wire)
 	if len(rec.reqs) != 1 {
@@ -221,7 +224,7 @@ func TestHeadersOfARequest(t *testing.T) {
 	}
 	got := rec.reqs[0].Header
 	want := http.Header{
-		"Authorization": {"Bearer k"}, "X-Keep": {"a", "b"}, "Accept": {"text/event-stream"},
+		"Authorization": {"Bearer k"}, "X-Keep": {"a", "b"}, "X_keep": {"c"}, "Accept": {"text/event-stream"},
 		"Accept-Encoding": {"identity"}, "User-Agent": {""},
 	}
 	for k, v := range want {

@@ -223,7 +223,8 @@ func buildProxy(ctx context.Context, cfg *config.Config, s surroundings, p *part
 		Principal: proxy.PrincipalKey(key),
 		Unknown:   unknown,
 		Limits: proxy.Limits{
-			RequestBody: int64(cfg.Limits.RequestBody), Answer: int64(cfg.Limits.Answer), Held: int64(cfg.Limits.Held),
+			RequestBody: int64(cfg.Limits.RequestBody), Memory: int64(cfg.Limits.Memory),
+			Answer: int64(cfg.Limits.Answer), Held: int64(cfg.Limits.Held),
 			HeaderTimeout: cfg.Limits.HeaderTimeout.Std(), IdleTimeout: cfg.Limits.IdleTimeout.Std(),
 			WriteTimeout: cfg.Limits.WriteTimeout.Std(),
 		},

@@ -44,7 +44,7 @@ func TestAssembleCarriesTheSettingsOver(t *testing.T) {
 	}
 	cfg.DefaultUpstreams = config.DefaultUpstreams{OpenAIChat: "a"}
 	cfg.UnknownEndpoints = "refuse"
-	cfg.Limits.RequestBody, cfg.Limits.Held = 11, 12
+	cfg.Limits.RequestBody, cfg.Limits.Held, cfg.Limits.Memory = 11, 12, 13
 	p, err := assemble(t.Context(), cfg, quiet())
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func TestAssembleCarriesTheSettingsOver(t *testing.T) {
 	if len(d.Upstreams) != 2 || len(d.Defaults) != 1 || d.Defaults[proxy.OpenAI] != "a" {
 		t.Errorf("upstreams %v, defaults %v", d.Upstreams, d.Defaults)
 	}
-	if d.Unknown != proxy.Refuse || d.Limits.RequestBody != 11 || d.Limits.Held != 12 || d.Limits.IdleTimeout != 5*time.Minute {
+	if d.Unknown != proxy.Refuse || d.Limits.RequestBody != 11 || d.Limits.Held != 12 || d.Limits.Memory != 13 || d.Limits.IdleTimeout != 5*time.Minute {
 		t.Errorf("policy %v, limits %+v", d.Unknown, d.Limits)
 	}
 	if d.Gate == nil || d.Audit == nil || d.Principal == nil || d.Transport == nil || d.Actions == nil || len(d.Dialects) != 2 {
