@@ -136,7 +136,7 @@ func part(kind, provider string) error {
 	case "relay":
 		h = plainRelay(base)
 	case "callgate":
-		debug.SetGCPercent(200) // as callgate serve does
+		debug.SetGCPercent(400) // as callgate serve does
 		if h, err = benchProxy(base); err != nil {
 			return err
 		}

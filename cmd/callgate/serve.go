@@ -30,7 +30,7 @@ import (
 
 // gcPercent is how much the heap may grow between two collections where GOGC
 // does not say it.
-const gcPercent = 200
+const gcPercent = 400
 
 // How an ending serve treats what is under way.
 const (
