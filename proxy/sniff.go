@@ -54,7 +54,7 @@ const (
 // forms that are searched. All that end in +json are too.
 var textual = words("application/json text/json application/jsonl application/jsonlines application/x-jsonlines application/x-jsonl " +
 	"application/x-ndjson application/ndjson application/json-seq text/event-stream text/plain text/html text/csv " +
-	"text/markdown text/vtt text/srt application/x-subrip")
+	"text/markdown text/vtt text/srt application/x-subrip application/x-amz-json-1.0 application/x-amz-json-1.1 application/openmetrics-text")
 
 // files are the media types of what is kept or shown as a whole, beside audio,
 // image and video.
@@ -355,10 +355,11 @@ func hiddenField(text []byte) bool {
 	}
 }
 
-// empty reports a value that holds nothing: null, false, "", [] or {}.
+// empty reports a value that holds no call: null, a truth value (as lists of
+// models have them), "", [] or {}.
 func empty(b []byte) bool {
 	b = bytes.TrimLeft(b, " \t\r\n")
-	for _, lit := range []string{"null", "false", `""`} {
+	for _, lit := range []string{"null", "false", "true", `""`} {
 		if bytes.HasPrefix(b, []byte(lit)) {
 			return true
 		}

@@ -140,6 +140,7 @@ func TestWhatHoldsNoCallPasses(t *testing.T) {
 		{"nothing", ""},
 		{"a text answer of Responses", `{"object":"response","parallel_tool_calls":true,"max_tool_calls":null,"tool_choice":"auto","tools":[{"type":"function","name":"x","parameters":{}}],"output":[{"type":"message","content":[{"type":"output_text","text":"hi"}]}]}`},
 		{"a choice of tool", `{"tool_choice":{"type":"function","name":"x"}}`},
+		{"what a model can do", `{"data":[{"id":"m","capabilities":{"supports":{"tool_calls":true,"parallel_tool_calls":true}},"features":{"tool_use":false}}]}`},
 		{"empty calls", `{"message":{"content":"hi","tool_calls":[],"function_call":null}}`},
 		{"empty calls, spread out", "{\"tool_calls\" : [ ] , \"tool_use\": { }}"},
 		{"no action wanted", `{"status":"completed","required_action":null}`},

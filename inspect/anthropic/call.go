@@ -90,7 +90,7 @@ func (l *ledger) add(c *call) error {
 
 // settle chooses and checks the arguments of a call that is complete.
 func (l *ledger) settle(c *call) {
-	inStart := len(c.start) > 0 && string(c.start) != "{}"
+	inStart := len(c.start) > 0 && string(c.start) != "{}" && string(c.start) != "null"
 	switch {
 	case len(c.deltas) > 0:
 		c.Args = c.deltas

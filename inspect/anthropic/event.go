@@ -134,8 +134,8 @@ type deltaForm struct {
 var deltaForms = map[string]deltaForm{
 	"text_delta":       {"text", gjson.String, nil, set("text", "connector_text")},
 	"citations_delta":  {"citation", gjson.JSON, nil, set("text")},
-	"thinking_delta":   {"thinking", gjson.String, set("estimated_tokens"), set("thinking")},
-	"signature_delta":  {"signature", gjson.String, nil, set("thinking", "connector_text", "compaction")},
+	"thinking_delta":   {"thinking", gjson.String, set("estimated_tokens", "signature"), set("thinking")},
+	"signature_delta":  {"signature", gjson.String, nil, set("thinking", "text", "connector_text", "compaction")},
 	"compaction_delta": {"content", gjson.String, set("encrypted_content"), set("compaction")},
 	"input_json_delta": {"partial_json", gjson.String, nil, set("server_tool_use", "mcp_tool_use")},
 }
@@ -158,6 +158,7 @@ func deltaFlaw(d gjson.Result, b *block) (f flaw) {
 	d.ForEach(func(key, value gjson.Result) bool {
 		switch {
 		case key.Str == "type", key.Str == form.key:
+		case value.Type == gjson.Null: // adds nothing, for any reader
 		case !form.others[key.Str]:
 			f = flaw{toolcall.FaultUnknown, "the key " + strconv.Quote(key.Str) + " stands in a delta of type " + strconv.Quote(kind)}
 		case value.Type == gjson.JSON:

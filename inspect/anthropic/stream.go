@@ -261,14 +261,18 @@ func (t *stream) close(b *block) {
 	}
 }
 
+// trailers are the data that may stand behind the end of a message.
+var trailers = map[string]bool{"[DONE]": true, `{"type":"ping"}`: true, `{"type": "ping"}`: true}
+
 // slow reads an event that is no plain delta.
 func (t *stream) slow(ev *frame.Event) error {
 	unended := ev.Odd == frame.Unended
 	switch {
 	case ev.Odd != "" && !unended:
 		return t.fault(ev, toolcall.FaultAmbiguous, ev.Odd)
-	case t.phase == stopped && ev.Name == nil && string(ev.Data) == "[DONE]":
-		// Some servers end every kind of stream like this. It is no JSON.
+	case t.phase == stopped && trailers[string(ev.Data)]:
+		// Some servers end every kind of stream like this, or go on with signs
+		// of life. Neither holds anything, whatever the event is called.
 		t.pass(opPass, ev.Raw)
 		return nil
 	case t.phase == stopped:

@@ -327,6 +327,16 @@ var inert = map[string]bool{
 	"content_filter_results":   true,
 	"context":                  true, // Azure: citations of the data it searched
 	"provider_specific_fields": true, // LiteLLM
+	"extra_content":            true, // Gemini: signatures of what it thought
+	"provider_metadata":        true, // Vercel's gateway
+	"copilot_annotations":      true,
+	"copilot_references":       true,
+	"copilot_confirmation":     true,
+	"copilot_errors":           true,
+	"reasoning_steps":          true, // Perplexity
+	"graph_data":               true, // Writer
+	"content_blocks":           true, // Portkey
+	"metadata":                 true,
 }
 
 // body reads a delta or a message.
