@@ -77,6 +77,9 @@ type Config struct {
 	// and the arguments are known, when nothing else is found: denied, asked
 	// about like a flagged call, or allowed.
 	UnknownTools Verdict
+	// Breaker is after how many denials within one task (Request.Denials) a
+	// flagged call is denied without anybody being asked; 0 asks always.
+	Breaker int
 	// MaxArgs bounds the bytes of a call's arguments, MaxActions the number of
 	// its actions; 0 means the default. A call beyond them is denied.
 	MaxArgs, MaxActions int
@@ -114,7 +117,7 @@ func New(c Config) (*Gate, error) {
 		return nil, errors.New("gate: mode custom asks a hook and there is none; name its command or choose mode manual")
 	case c.UnknownTools > Allow:
 		return nil, fmt.Errorf("gate: %s is no verdict for unknown tools; use allow, ask or deny", c.UnknownTools)
-	case c.MaxArgs < 0 || c.MaxActions < 0:
+	case c.MaxArgs < 0 || c.MaxActions < 0 || c.Breaker < 0:
 		return nil, errors.New("gate: a limit is below zero; use 0 for the default")
 	}
 	if c.MaxArgs == 0 {

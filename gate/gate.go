@@ -103,6 +103,9 @@ type Request struct {
 	Why string
 	// Siblings are the other calls of the turn that are known so far.
 	Siblings []toolcall.Call
+	// Denials is how many calls of the conversation were denied since a user
+	// last spoke in it, as far as that is known.
+	Denials int
 
 	// Agent is the name of the client's profile; Principal the keyed hash
 	// that tells tenants apart; Session is Principal joined with the claimed
@@ -131,6 +134,7 @@ const (
 	HardlineHit  Outcome = "hardline"
 	RuleHit      Outcome = "rule"
 	LimitHit     Outcome = "limit"
+	BreakerHit   Outcome = "breaker" // so many were denied that nobody is asked any more
 	Malformed    Outcome = "malformed"
 	Pending      Outcome = "pending" // still undecided when the hold ended
 	StoreFailed  Outcome = "store_failed"

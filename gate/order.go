@@ -39,7 +39,8 @@ const (
 //  10. Grants that cover every finding allow.
 //  11. Requests for rights and unknown tools go by the policy for them.
 //  12. A call without a finding is allowed.
-//  13. The reviewer of the mode is asked.
+//  13. The reviewer of the mode is asked, unless so many calls of the task were
+//     denied that nobody is asked any more.
 //
 // Steps 3 to 7, 9 and 10 have no party in this gate: it holds no rules, grants
 // or always-hooks.
@@ -68,6 +69,9 @@ func (g *Gate) order(r *Request) Decision {
 	}
 	// 13
 	d = d.led(d.Findings[0])
+	if g.c.Breaker > 0 && r.Denials >= g.c.Breaker {
+		return d.ending(Deny, BreakerHit, "breaker", d.Reason)
+	}
 	return d.ending(Ask, "", "detector", d.Reason)
 }
 

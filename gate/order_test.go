@@ -93,6 +93,7 @@ func TestOrder(t *testing.T) {
 		noDetector   bool
 		unknown      Verdict
 		maxArgs      int
+		breaker      int
 		r            *Request
 		verdict      Verdict
 		outcome      Outcome
@@ -229,9 +230,23 @@ func TestOrder(t *testing.T) {
 			outcome: StoreFailed, by: "person", rule: "t.bad", reason: "deletes things", detail: "callgate.db is full"},
 		{name: "nonsense from the hook is a failed hook", mode: Custom, hook: &Opinion{Verdict: 3}, r: call("BAD"),
 			outcome: HookFailed, by: "hook", rule: "t.bad", reason: "does not exist"},
+
+		// Step 13, the breaker.
+		{name: "after as many denials as the breaker counts nobody is asked about a flagged call", person: &yes, breaker: 3, r: with(call("BAD"), denied(3)),
+			outcome: BreakerHit, by: "breaker", rule: "t.bad", reason: "deletes things"},
+		{name: "nor is the hook", mode: Custom, person: &yes, breaker: 3, r: with(call("BAD"), denied(7)),
+			outcome: BreakerHit, by: "breaker", rule: "t.bad", reason: "deletes things"},
+		{name: "before that a person is asked", person: &yes, breaker: 3, r: with(call("BAD"), denied(2)),
+			verdict: Allow, outcome: Allowed, by: "person", rule: "t.bad"},
+		{name: "without a breaker a person is asked however often", person: &yes, r: with(call("BAD"), denied(1000)),
+			verdict: Allow, outcome: Allowed, by: "person", rule: "t.bad"},
+		{name: "the breaker does not touch a call without a finding", breaker: 3, r: with(call("ls"), denied(3)),
+			verdict: Allow, outcome: Allowed, by: "detector"},
+		{name: "the breaker does not touch mode off", mode: Off, breaker: 3, r: with(call("BAD"), denied(3)),
+			verdict: Allow, outcome: Allowed, by: "mode", reason: "off"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := Config{Mode: tt.mode, Detector: marker{}, UnknownTools: tt.unknown, MaxArgs: tt.maxArgs}
+			c := Config{Mode: tt.mode, Detector: marker{}, UnknownTools: tt.unknown, MaxArgs: tt.maxArgs, Breaker: tt.breaker}
 			if tt.noDetector {
 				c.Detector = nil
 			}
@@ -520,4 +535,9 @@ func TestWords(t *testing.T) {
 			t.Errorf("ParseVerdict(%q) = %v, %v", word, v, err)
 		}
 	}
+}
+
+// denied says that so many calls of the task were denied before.
+func denied(n int) func(*Request) {
+	return func(r *Request) { r.Denials = n }
 }

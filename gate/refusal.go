@@ -96,6 +96,8 @@ func refusedBy(d Decision) string {
 		return "a rule of the operator refuses it"
 	case LimitHit:
 		return "it is beyond a limit within which calls can be checked"
+	case BreakerHit:
+		return "so many calls were denied since the user last spoke that nobody is asked about further ones"
 	case Malformed:
 		return "it could not be read safely"
 	case Pending:
@@ -123,6 +125,8 @@ func whatNow(d Decision) string {
 	case Pending:
 		return "Do not rephrase it or reach the same outcome another way. " +
 			"Go on with other work or tell the user that an approval is open; the same call, repeated later without any change, goes through if it was approved by then."
+	case BreakerHit:
+		return "Stop trying. Tell the user what you wanted to do, what was denied, and ask how to go on."
 	case Malformed:
 		return "Do not reach the same outcome another way. If the call is still needed, send it again complete and well-formed."
 	case LimitHit:

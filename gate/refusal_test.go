@@ -29,6 +29,7 @@ func TestRefusalText(t *testing.T) {
 		{"a hardline", Decision{Outcome: HardlineHit, Rule: "disk.format"}, []string{"never run, whoever allows them (rule disk.format)"}, "callgate: outcome=hardline rule=disk.format user_consent=false"},
 		{"malformed", Decision{Outcome: Malformed}, []string{"could not be read safely", "complete and well-formed"}, "callgate: outcome=malformed user_consent=false"},
 		{"a limit", Decision{Outcome: LimitHit}, []string{"beyond a limit", "smaller"}, "callgate: outcome=limit user_consent=false"},
+		{"a breaker", Decision{Outcome: BreakerHit, By: "breaker", Rule: "git.force-push"}, []string{"nobody is asked about further ones (rule git.force-push)", "Stop trying."}, "callgate: outcome=breaker rule=git.force-push user_consent=false"},
 		{"nobody there", Decision{Outcome: Unattended}, []string{"nobody is there"}, "callgate: outcome=unattended user_consent=false"},
 		{"cancelled", Decision{Outcome: Cancelled}, []string{"nobody has allowed it"}, "callgate: outcome=cancelled user_consent=false"},
 		{"nobody told", Decision{Outcome: NotifyFailed}, []string{"no person could be told"}, "callgate: outcome=notify_failed user_consent=false"},

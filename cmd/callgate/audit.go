@@ -116,7 +116,7 @@ own and complete.`,
 // outcomes are the words that an entry can end with.
 var outcomes = []gate.Outcome{
 	gate.Allowed, gate.Denied, gate.Timeout, gate.Cancelled, gate.NotifyFailed, gate.HookFailed, gate.JudgeFailed,
-	gate.HardlineHit, gate.RuleHit, gate.LimitHit, gate.Malformed, gate.Pending, gate.StoreFailed, gate.Unattended,
+	gate.HardlineHit, gate.RuleHit, gate.LimitHit, gate.BreakerHit, gate.Malformed, gate.Pending, gate.StoreFailed, gate.Unattended,
 }
 
 // query checks the flags: a filter that is misspelt would find nothing, and
