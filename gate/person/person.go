@@ -10,6 +10,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -79,6 +80,19 @@ func New(c Config) (*Desk, error) {
 		c.Grace = DefaultGrace
 	}
 	return &Desk{c: c, open: map[string]*question{}, byID: map[string]*question{}}, nil
+}
+
+// Recall brings back from the store the noes that still hold, so that a restart
+// makes nobody answer again what was answered.
+func (d *Desk) Recall(ctx context.Context) error {
+	list, err := d.c.Store.Approvals(ctx, gate.StateDenied, maxDenials)
+	if err != nil {
+		return fmt.Errorf("person: reading the denials that still hold: %w", err)
+	}
+	for _, a := range slices.Backward(list) { // the oldest first
+		d.remember(a)
+	}
+	return nil
 }
 
 // question is one open question and everybody who waits for its answer.

@@ -368,6 +368,33 @@ func TestANoSticks(t *testing.T) {
 	})
 }
 
+func TestANoSticksAcrossARestart(t *testing.T) {
+	scene(t, Config{}, func(t *testing.T, b *bench) {
+		b.ask(request("rm"))
+		b.answer(false)
+		b.restart(Config{})
+		if err := b.desk.Recall(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.ask(request("rm")).says(t, gate.Deny, gate.Denied, "exactly this call was already denied by ann: because")
+		b.ask(request("mv")).waits(t)
+		pass(stickyNo)
+		b.restart(Config{})
+		if err := b.desk.Recall(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.ask(request("rm")).waits(t)
+	})
+}
+
+func TestNoesThatCannotBeReadBackAreAnError(t *testing.T) {
+	b := newBench(t, Config{})
+	b.store.fail["Approvals"] = errors.New("the disk is gone")
+	if err := b.desk.Recall(t.Context()); err == nil || !strings.Contains(err.Error(), "denials that still hold: the disk is gone") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestWithoutASessionANoSticksForAsLongAsAQuestion(t *testing.T) {
 	scene(t, Config{Timeout: time.Minute}, func(t *testing.T, b *bench) {
 		r := request("rm")
