@@ -109,12 +109,47 @@ func (r *Request) Upstream(h http.Header, host string) {
 	if r == nil {
 		return
 	}
+	r.asking("upstream", h, attribute.String("server.address", host))
+}
+
+// Resume is Upstream for the answer that goes on in the same turn, after its
+// calls were refused: round counts the provider's answers, the first one 1.
+func (r *Request) Resume(h http.Header, host string, round int) {
+	if r == nil {
+		return
+	}
+	r.asking("resume", h, attribute.String("server.address", host), attribute.Int("callgate.round", round))
+}
+
+func (r *Request) asking(name string, h http.Header, attrs ...attribute.KeyValue) {
 	ctx := trace.ContextWithSpan(context.Background(), r.span)
-	ctx, r.up = r.t.tracer.Start(ctx, "upstream", trace.WithSpanKind(trace.SpanKindClient),
-		trace.WithAttributes(attribute.String("server.address", host)))
+	ctx, r.up = r.t.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attrs...))
 	if r.joined {
 		r.t.wire.Inject(ctx, propagation.HeaderCarrier(h))
 	}
+}
+
+// Repaired is what was put back into the history of a request.
+type Repaired struct {
+	// Mended are the answers in the history that were made whole, Edited those
+	// of them that the client had changed; Unbound are answers whose record is
+	// gone, Ambiguous those that several records fit.
+	Mended, Edited, Unbound, Ambiguous int
+}
+
+// Repaired records the repair of the request, which began at start.
+func (r *Request) Repaired(n Repaired, start time.Time, err error) {
+	if r == nil || !r.span.IsRecording() {
+		return
+	}
+	_, span := r.t.tracer.Start(trace.ContextWithSpan(context.Background(), r.span), "repair", trace.WithTimestamp(start), trace.WithAttributes(
+		attribute.Int("callgate.mended", n.Mended),
+		attribute.Int("callgate.edited", n.Edited),
+		attribute.Int("callgate.unbound", n.Unbound),
+		attribute.Int("callgate.ambiguous", n.Ambiguous),
+	))
+	fail(span, err)
+	span.End()
 }
 
 // Answered notes that the provider's response headers are there.
@@ -178,6 +213,10 @@ type Shown struct {
 	Model, ID, Finish         string // as the provider named them
 	InputTokens, OutputTokens int64  // -1 when unknown
 	Calls, Withheld           int
+	// Rounds is how many answers of the provider the turn took, and Billed the
+	// prompt tokens of all of them, -1 when unknown.
+	Rounds int
+	Billed int64
 }
 
 // Shown notes what became of the answer.
@@ -189,6 +228,12 @@ func (r *Request) Shown(s Shown) {
 		attribute.Int("callgate.calls", s.Calls),
 		attribute.Int("callgate.withheld", s.Withheld),
 	)
+	if s.Rounds > 1 {
+		r.span.SetAttributes(attribute.Int("callgate.rounds", s.Rounds))
+		if s.Billed >= 0 {
+			r.span.SetAttributes(attribute.Int64("callgate.input_tokens_of_all_rounds", s.Billed))
+		}
+	}
 	if s.Model != "" {
 		r.span.SetAttributes(attribute.String("gen_ai.response.model", s.Model))
 	}

@@ -126,6 +126,34 @@ func TestATraceOfTheClientIsContinued(t *testing.T) {
 	}
 }
 
+func TestWhatWasAskedAgainAndRepairedIsThere(t *testing.T) {
+	tr, rec := setUp()
+	t0 := time.Unix(100, 0)
+	_, r := tr.Request(context.Background(), http.Header{"Traceparent": {parent}}, Start{})
+	r.Repaired(Repaired{Mended: 3, Edited: 1, Unbound: 2, Ambiguous: 4}, t0, nil)
+	r.Upstream(http.Header{}, "api")
+	r.UpstreamEnd(nil)
+	out := http.Header{}
+	r.Resume(out, "api", 2)
+	r.Answered(200)
+	r.UpstreamEnd(nil)
+	r.Shown(Shown{InputTokens: 20, OutputTokens: 5, Rounds: 2, Billed: 30})
+	r.End(200, nil)
+	root, again, rep := find(t, rec, "request"), find(t, rec, "resume"), find(t, rec, "repair")
+	if attr(again, "callgate.round") != "2" || attr(again, "server.address") != "api" || again.Parent().SpanID() != root.SpanContext().SpanID() {
+		t.Errorf("resume: %v", again.Attributes())
+	}
+	if !strings.Contains(out.Get("Traceparent"), again.SpanContext().SpanID().String()) {
+		t.Errorf("the trace does not go on in %v", out)
+	}
+	if attr(rep, "callgate.mended") != "3" || attr(rep, "callgate.edited") != "1" || attr(rep, "callgate.unbound") != "2" || attr(rep, "callgate.ambiguous") != "4" || !rep.StartTime().Equal(t0) {
+		t.Errorf("repair: %v", rep.Attributes())
+	}
+	if attr(root, "callgate.rounds") != "2" || attr(root, "callgate.input_tokens_of_all_rounds") != "30" || attr(root, "gen_ai.usage.input_tokens") != "20" {
+		t.Errorf("request: %v", root.Attributes())
+	}
+}
+
 func TestABrokenTraceIsNotContinued(t *testing.T) {
 	tr, _ := setUp()
 	for _, h := range []string{"", "00-xyz", "00-00000000000000000000000000000000-b7ad6b7169203331-01", parent + "-extra-"} {
@@ -145,6 +173,8 @@ func TestNoTracerCostsNothing(t *testing.T) {
 		c, r := tr.Request(ctx, h, Start{Method: "GET"})
 		r.Asked(Asked{})
 		r.Upstream(h, "x")
+		r.Resume(h, "x", 2)
+		r.Repaired(Repaired{}, time.Time{}, nil)
 		r.Answered(500)
 		r.Decided(nil, gate.Decision{}, time.Time{}, time.Time{})
 		r.Shown(Shown{})
