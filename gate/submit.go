@@ -84,6 +84,12 @@ func (g *Gate) Submit(ctx context.Context, r *Request) *Ticket {
 	if d.Verdict != Ask {
 		return &Ticket{done: g.closed, d: g.conclude(ctx, r, d, start)}
 	}
+	return g.submit(ctx, r, d, start)
+}
+
+// submit is the part of Submit where somebody is asked. It stands apart so that
+// the other calls, which are nearly all, do not pay for what it needs.
+func (g *Gate) submit(ctx context.Context, r *Request, d Decision, start time.Time) *Ticket {
 	t := &Ticket{done: make(chan struct{}), left: make(chan struct{})}
 	own := r.clone()
 	ctx, cancel := context.WithCancelCause(WithLeft(context.WithoutCancel(ctx), t.left))

@@ -45,8 +45,8 @@ type World struct {
 type Detector struct {
 	places   *places
 	rules    map[string]Rule
-	programs map[string]program
-	wrappers map[string]wrapper
+	programs map[string]*program
+	wrappers map[string]*wrapper
 	verbs    map[string][]verb
 	readers  map[string]reader
 }
@@ -59,8 +59,11 @@ func New(w World) *Detector {
 		places:   newPlaces(w),
 		rules:    map[string]Rule{},
 		programs: programTable(),
-		wrappers: wrapperTable(),
+		wrappers: map[string]*wrapper{},
 		verbs:    verbTable(),
+	}
+	for name, w := range wrapperTable() {
+		d.wrappers[name] = &w
 	}
 	d.readers = map[string]reader{
 		"":                      shellReader{},
@@ -107,6 +110,7 @@ type run struct {
 	budget
 	depth  int
 	deep   bool // the parser has gone too deep
+	guard  guard
 	action int
 	src    string // the action's text
 	found  []gate.Finding

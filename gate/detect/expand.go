@@ -26,8 +26,8 @@ type field struct {
 	glob bool   // has unquoted pattern characters
 	kept bool   // stands even when empty
 	alt  bool   // one of several values that a variable can have
-	word int    // index of the written word it comes from
 	from origin
+	word int // index of the written word it comes from
 	at   span
 	// body is what can be read from a process substitution.
 	body *stream

@@ -203,7 +203,7 @@ func docker(s *shell, c *cmd) {
 			}
 		}
 	case "build", "load", "import", "push", "buildx build":
-		s.checkArgs(&cmd{name: c.name, args: args, at: c.at}, program{access: accessRead, values: "ftio"})
+		s.checkArgs(&cmd{name: c.name, args: args, at: c.at}, &program{access: accessRead, values: "ftio"})
 	}
 }
 
@@ -250,7 +250,7 @@ func (s *shell) containerRun(c *cmd, args []field) {
 		if len(rest) == 1 && shellNames[baseName(rest[0].text)] || strings.HasPrefix(rest[0].text, "-") {
 			return
 		}
-		if shellNames[baseName(rest[0].text)] || s.r.d.programs[rest[0].text].judge != nil {
+		if p := s.r.d.programs[rest[0].text]; shellNames[baseName(rest[0].text)] || p != nil && p.judge != nil {
 			s.inside(rest, c)
 		}
 	}
@@ -426,7 +426,7 @@ func anyFirst(rule string, words ...string) func(*shell, *cmd) {
 			}
 		}
 		s.checkURLs(c)
-		s.checkArgs(c, program{access: accessRead})
+		s.checkArgs(c, &program{access: accessRead})
 	}
 }
 

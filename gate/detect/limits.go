@@ -83,8 +83,10 @@ func (g *guard) Read(p []byte) (int, error) {
 	return g.Reader.Read(p)
 }
 
+// reader gives a reader of s for the parser. There is one at a time: the parser
+// has read a text to its end before anything in it is looked at.
 func (r *run) reader(s string) io.Reader {
-	g := &guard{r: r}
-	g.Reset(s)
-	return g
+	r.guard.r, r.guard.reads = r, 0
+	r.guard.Reset(s)
+	return &r.guard
 }

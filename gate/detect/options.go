@@ -9,8 +9,8 @@ import (
 type flag struct {
 	name string // without dashes
 	long bool
-	val  field // its value, when it has one
 	has  bool
+	val  field // its value, when it has one
 }
 
 // options are a program's arguments, told apart.

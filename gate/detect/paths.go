@@ -145,8 +145,11 @@ func (p *places) clean(s, dir string) string {
 		if s == pre && pre != "/host" && pre != "/private" {
 			return "/"
 		}
-		if rest, ok := strings.CutPrefix(s, pre+"/"); ok && (pre != "/host" || systemTop["/"+firstPart(rest)]) {
-			s = "/" + rest
+		if under(s, pre) {
+			rest := s[len(pre):]
+			if pre != "/host" || systemTop["/"+firstPart(rest[1:])] {
+				s = rest
+			}
 		}
 	}
 	if rest, ok := strings.CutPrefix(s, "/proc/self/cwd"); ok {

@@ -23,12 +23,12 @@ type program struct {
 }
 
 // programTable is the table of all programs.
-func programTable() map[string]program {
-	t := map[string]program{}
+func programTable() map[string]*program {
+	t := map[string]*program{}
 	for _, part := range []map[string]program{textPrograms(), filePrograms(), hostPrograms(), netPrograms(), carrierPrograms()} {
 		for n, p := range part {
 			for _, name := range strings.Fields(n) {
-				t[name] = p
+				t[name] = &p
 			}
 		}
 	}
@@ -45,7 +45,7 @@ func (s *shell) judge(c *cmd) {
 			makeFileSystem(s, c)
 			return
 		}
-		s.checkArgs(c, program{})
+		s.checkArgs(c, &program{})
 		s.shellArgument(c)
 		return
 	}
@@ -68,7 +68,7 @@ func (s *shell) judge(c *cmd) {
 }
 
 // checkArgs checks the operands and the values of options as paths.
-func (s *shell) checkArgs(c *cmd, p program) {
+func (s *shell) checkArgs(c *cmd, p *program) {
 	if p.access == accessNone {
 		return
 	}

@@ -400,7 +400,7 @@ func makeProgram(s *shell, c *cmd) {
 			s.r.report("escape.shell", a.at, "")
 		}
 	}
-	s.checkArgs(c, program{access: accessRead, values: "fCIjlo"})
+	s.checkArgs(c, &program{access: accessRead, values: "fCIjlo"})
 }
 
 // terminal is tmux or screen: what they start runs in a shell.

@@ -79,12 +79,12 @@ func anyWord(rule string, words ...string) func(*shell, *cmd) {
 			for _, w := range words {
 				if a.text == w {
 					s.r.report(rule, c.at, "")
-					s.checkArgs(c, program{access: accessRead})
+					s.checkArgs(c, &program{access: accessRead})
 					return
 				}
 			}
 		}
-		s.checkArgs(c, program{access: accessRead})
+		s.checkArgs(c, &program{access: accessRead})
 	}
 }
 
@@ -116,7 +116,7 @@ func anyOption(rule string, names ...string) func(*shell, *cmd) {
 		if o.exact(names...) {
 			s.r.report(rule, c.at, "")
 		}
-		s.checkArgs(c, program{access: accessRead})
+		s.checkArgs(c, &program{access: accessRead})
 	}
 }
 

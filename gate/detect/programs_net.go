@@ -300,7 +300,7 @@ func tunnel(s *shell, c *cmd) {
 		return
 	}
 	s.r.report("remote.tunnel", c.at, "")
-	s.checkArgs(c, program{access: accessRead})
+	s.checkArgs(c, &program{access: accessRead})
 }
 
 // openssl reads and writes keys, decrypts, and can be a shell's connection.
@@ -347,7 +347,7 @@ func gpg(s *shell, c *cmd) {
 			s.r.report("secret.store", c.at, a.text)
 		}
 	}
-	s.checkArgs(c, program{access: accessRead})
+	s.checkArgs(c, &program{access: accessRead})
 }
 
 func nmap(s *shell, c *cmd) {
@@ -356,5 +356,5 @@ func nmap(s *shell, c *cmd) {
 			s.r.report("escape.shell", c.at, a.text)
 		}
 	}
-	s.checkArgs(c, program{})
+	s.checkArgs(c, &program{})
 }

@@ -52,7 +52,7 @@ var shellFiles = map[string]bool{
 }
 
 func (shellReader) read(r *run, t text) {
-	s := &shell{r: r, t: t, vars: &scope{}, funcs: map[string]*function{}, aliases: map[string]string{}, dir: t.dir, params: t.args}
+	s := (&shell{r: r, t: t, funcs: map[string]*function{}, aliases: map[string]string{}, dir: t.dir, params: t.args}).sub()
 	s.script(t)
 	s.uncalled(nil)
 }
@@ -70,6 +70,9 @@ func (s *shell) script(t text) stream {
 // uncalled walks the functions that the script defines and never calls, other
 // than those it was given; a later command may call them.
 func (s *shell) uncalled(given map[string]*function) {
+	if len(s.funcs) == 0 {
+		return
+	}
 	for _, n := range slices.Sorted(maps.Keys(s.funcs)) {
 		if f := s.funcs[n]; !f.called && given[n] != f {
 			s.callFunc(f, nil, stream{})
@@ -77,14 +80,14 @@ func (s *shell) uncalled(given map[string]*function) {
 	}
 }
 
-var variants = [...]syntax.LangVariant{syntax.LangBash, syntax.LangZsh, syntax.LangMirBSDKorn}
-
 // parse gives the statements of t. When no variant can read all of it, that is
 // a finding, and the statements before the error are given.
 func (s *shell) parse(t text) []*syntax.Stmt {
 	var first error
-	for _, v := range variants {
-		f, err := syntax.NewParser(syntax.Variant(v)).Parse(s.r.reader(t.s), "")
+	for v := range variants {
+		p := takeParser(v)
+		f, err := p.Parse(s.r.reader(t.s), "")
+		putParser(v, p)
 		if s.r.deep {
 			panic(stop{"nesting"})
 		}
@@ -109,7 +112,9 @@ func (s *shell) parse(t text) []*syntax.Stmt {
 	}
 	s.r.report("shell.unreadable", at, why)
 	var got []*syntax.Stmt
-	for st, err := range syntax.NewParser(syntax.Variant(syntax.LangBash)).StmtsSeq(s.r.reader(t.s)) {
+	p := takeParser(0)
+	defer putParser(0, p)
+	for st, err := range p.StmtsSeq(s.r.reader(t.s)) {
 		if err != nil { // the one above
 			break
 		}
@@ -128,14 +133,18 @@ func (s *shell) span(n syntax.Node) span {
 
 // sub gives a copy of s for a subshell.
 func (s *shell) sub() *shell {
-	c := *s
-	c.vars = &scope{up: s.vars}
-	return &c
+	c := &struct { // one piece of memory for both
+		s    shell
+		vars scope
+	}{*s, scope{up: s.vars}}
+	c.s.vars = &c.vars
+	return &c.s
 }
 
 // stmts walks a list of statements.
 func (s *shell) stmts(list []*syntax.Stmt, in stream) stream {
-	var out collector
+	var few [4]string // most lists are short
+	out := collector{parts: few[:0]}
 	for _, st := range list {
 		out.add(s.stmt(st, in))
 	}
@@ -323,7 +332,8 @@ func (s *shell) arith(n syntax.Node) {
 // walked in a loop.
 func (s *shell) binary(c *syntax.BinaryCmd, in stream) stream {
 	pipe := c.Op == syntax.Pipe || c.Op == syntax.PipeAll
-	spine := []*syntax.Stmt{c.Y}
+	var few [8]*syntax.Stmt // most spines are short
+	spine := append(few[:0], c.Y)
 	for x := c.X; ; {
 		b, ok := x.Cmd.(*syntax.BinaryCmd)
 		if !ok || len(x.Redirs) > 0 || x.Negated || x.Background || (b.Op == syntax.Pipe || b.Op == syntax.PipeAll) != pipe {
@@ -335,7 +345,8 @@ func (s *shell) binary(c *syntax.BinaryCmd, in stream) stream {
 		x = b.X
 	}
 	if !pipe {
-		var out collector
+		var few [4]string
+		out := collector{parts: few[:0]}
 		for i := len(spine) - 1; i >= 0; i-- {
 			out.add(s.stmt(spine[i], in))
 		}

@@ -12,12 +12,11 @@ import (
 type stream struct {
 	text  string // with holes, when not known
 	known bool   // text is all of it
+	piped bool   // something is connected at all
 	from  origin
 	// items are what the lines of an unknown text look like: the paths that
 	// find prints, for example.
 	items []string
-	// piped says that something is connected at all.
-	piped bool
 }
 
 // shown gives the text, or a hole where there is none.

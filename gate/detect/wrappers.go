@@ -112,7 +112,7 @@ func wrapperTable() map[string]wrapper {
 
 // peel looks through a wrapper. It says whether that was all there is to the
 // command.
-func (s *shell) peel(c *cmd, w wrapper) (stream, bool) {
+func (s *shell) peel(c *cmd, w *wrapper) (stream, bool) {
 	o := parseOptions(c.args, w.values, w.long, true)
 	s.wrapperFlags(c, o)
 	if w.query != "" && o.exact(strings.Fields(w.query)...) && !(c.name == "sudo" && len(o.operands) > 0 && o.exact("k", "K", "v")) {
@@ -174,7 +174,7 @@ func (s *shell) peel(c *cmd, w wrapper) (stream, bool) {
 }
 
 // wrappedCode runs the code that an option of a wrapper holds.
-func (s *shell) wrappedCode(c *cmd, w wrapper, o options) (stream, bool) {
+func (s *shell) wrappedCode(c *cmd, w *wrapper, o options) (stream, bool) {
 	f, ok := o.get(strings.Fields(w.code)...)
 	if !ok {
 		// The option may stand after the operands: su USER -c CODE.
