@@ -174,33 +174,42 @@ func (x *exchange) readBody(dst []byte) ([]byte, error) {
 // used again only when no goroutine of the transport can still read it.
 type sent struct {
 	body    []byte
-	reader  *bytes.Reader // that the transport reads the body from
+	reader  bytes.Reader // that the transport reads the body from
 	written atomic.Bool
 	again   atomic.Bool // the transport asked for the body a second time
 }
 
-// attach makes the bytes the body of a request. The transport knows the type
-// and sends head and body in as few writes as it can.
-func (s *sent) attach(ctx context.Context, req *http.Request) *http.Request {
+// trace gives the context of the request that sends the body: the transport
+// says by it when the body was written.
+func (s *sent) trace(ctx context.Context) context.Context {
 	if len(s.body) == 0 {
-		req.Body, req.ContentLength = http.NoBody, 0
-		s.written.Store(true)
-		return req.WithContext(ctx)
+		return ctx
 	}
-	req.ContentLength = int64(len(s.body))
-	s.reader = bytes.NewReader(s.body)
-	req.Body = io.NopCloser(s.reader)
-	req.GetBody = func() (io.ReadCloser, error) {
-		s.again.Store(true)
-		return io.NopCloser(bytes.NewReader(s.body)), nil
-	}
-	return req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		WroteRequest: func(i httptrace.WroteRequestInfo) {
 			if i.Err == nil {
 				s.written.Store(true)
 			}
 		},
-	}))
+	})
+}
+
+// attach makes the bytes the body of a request. The transport knows the type
+// and sends head and body in as few writes as it can.
+func (s *sent) attach(req *http.Request) *http.Request {
+	if len(s.body) == 0 {
+		req.Body, req.ContentLength = http.NoBody, 0
+		s.written.Store(true)
+		return req
+	}
+	req.ContentLength = int64(len(s.body))
+	s.reader.Reset(s.body)
+	req.Body = io.NopCloser(&s.reader)
+	req.GetBody = func() (io.ReadCloser, error) {
+		s.again.Store(true)
+		return io.NopCloser(bytes.NewReader(s.body)), nil
+	}
+	return req
 }
 
 // done reports whether no goroutine of the transport reads the body any more.

@@ -138,14 +138,15 @@ func (x *exchange) flush() error {
 
 // request builds what is sent to the provider from the checked route. read
 // says that the answer will be read.
-func (x *exchange) request(read bool) *http.Request {
-	return &http.Request{
+func (x *exchange) request(ctx context.Context, read bool) *http.Request {
+	bare := http.Request{ // WithContext makes the copy that is used
 		Method: x.r.Method,
 		URL:    x.rt.url,
 		Host:   x.rt.up.URL.Host,
 		Proto:  "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: requestHeader(x.r.Header, read),
 	}
+	return bare.WithContext(ctx)
 }
 
 // stream makes the client's body the body of a request, as it comes. The
@@ -201,12 +202,12 @@ func (x *exchange) send(req *http.Request, d inspect.Dialect, w *watch) (*http.R
 func (x *exchange) pass(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	req := x.request(false)
+	req := x.request(ctx, false)
 	x.stream(req)
 	defer req.Body.Close() // the transport may still read it
 	w := newWatch(x.headerTimeout(), cancel)
 	defer w.end()
-	resp, err := x.send(req.WithContext(ctx), nil, w)
+	resp, err := x.send(req, nil, w)
 	if resp == nil {
 		return err
 	}
@@ -262,12 +263,12 @@ func (x *exchange) unknown(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	req := x.request(true)
+	req := x.request(ctx, true)
 	x.stream(req)
 	defer req.Body.Close()
 	w := newWatch(x.headerTimeout(), cancel)
 	defer w.end()
-	resp, err := x.send(req.WithContext(ctx), nil, w)
+	resp, err := x.send(req, nil, w)
 	if resp == nil {
 		return err
 	}

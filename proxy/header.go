@@ -6,33 +6,38 @@ import (
 	"strings"
 )
 
-// hop are the headers that concern one connection (RFC 9110, section 7.6.1),
-// in canonical form.
-var hop = map[string]bool{
-	"Connection": true, "Proxy-Connection": true, "Keep-Alive": true,
-	"Proxy-Authenticate": true, "Proxy-Authorization": true, "Te": true,
-	"Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
-	"Http2-Settings": true,
-}
+// trait says what a header means to whoever passes it on.
+type trait uint8
 
-// steering are request headers by which some servers let a client name another
-// method or path than the one that was checked.
-var steering = map[string]bool{
-	"X-Http-Method-Override": true, "X-Http-Method": true, "X-Method-Override": true,
-	"X-Original-Url": true, "X-Rewrite-Url": true, "X-Original-Uri": true, "X-Original-Method": true,
-	"X-Forwarded-Uri": true, "X-Forwarded-Method": true, "X-Forwarded-Path": true,
-}
+const (
+	// hop headers concern one connection (RFC 9110, section 7.6.1).
+	hop trait = 1 << iota
+	// steering headers of a request let a client, at some servers, name another
+	// method or path than the one that was checked.
+	steering
+	// partial headers of a request ask for an answer which could not be read: a
+	// part of it, or one in another form.
+	partial
+	// digest headers of a response are about the very bytes of a body.
+	digest
+)
 
-// partial are request headers that ask for an answer which could not be read:
-// a part of it, or one in another form.
-var partial = map[string]bool{
-	"Range": true, "If-Range": true, "Accept-Encoding": true,
-}
+// traits are the headers that have one, in canonical form. It is one table, so
+// that each header is looked up once.
+var traits = map[string]trait{
+	"Connection": hop, "Proxy-Connection": hop, "Keep-Alive": hop,
+	"Proxy-Authenticate": hop, "Proxy-Authorization": hop, "Te": hop,
+	"Trailer": hop, "Transfer-Encoding": hop, "Upgrade": hop,
+	"Http2-Settings": hop,
 
-// digests are response headers about the very bytes of a body.
-var digests = map[string]bool{
-	"Digest": true, "Content-Digest": true, "Repr-Digest": true, "Content-Md5": true,
-	"Etag": true, "Accept-Ranges": true,
+	"X-Http-Method-Override": steering, "X-Http-Method": steering, "X-Method-Override": steering,
+	"X-Original-Url": steering, "X-Rewrite-Url": steering, "X-Original-Uri": steering, "X-Original-Method": steering,
+	"X-Forwarded-Uri": steering, "X-Forwarded-Method": steering, "X-Forwarded-Path": steering,
+
+	"Range": partial, "If-Range": partial, "Accept-Encoding": partial,
+
+	"Digest": digest, "Content-Digest": digest, "Repr-Digest": digest, "Content-Md5": digest,
+	"Etag": digest, "Accept-Ranges": digest,
 }
 
 // asRead gives the canonical name under which some server may read a header:
@@ -69,7 +74,8 @@ func requestHeader(in http.Header, read bool) http.Header {
 	drop := named(in)
 	for name, v := range in {
 		k := asRead(name)
-		if hop[k] || drop[k] || steering[k] || k == "Expect" || k == "Content-Length" || read && partial[k] {
+		t := traits[k]
+		if t&(hop|steering) != 0 || drop[k] || k == "Expect" || k == "Content-Length" || read && t&partial != 0 {
 			continue
 		}
 		if k == "Content-Encoding" && k != name {
@@ -78,7 +84,7 @@ func requestHeader(in http.Header, read bool) http.Header {
 		out[name] = v
 	}
 	if read {
-		out["Accept-Encoding"] = identity
+		out["Accept-Encoding"] = uncoded
 	}
 	if _, ok := out["User-Agent"]; !ok {
 		out["User-Agent"] = nobody // else the transport puts in its own
@@ -87,8 +93,8 @@ func requestHeader(in http.Header, read bool) http.Header {
 }
 
 var (
-	identity = []string{"identity"}
-	nobody   = []string{""}
+	uncoded = []string{"identity"}
+	nobody  = []string{""}
 )
 
 // responseHeader copies the headers of a provider's answer. read says that the
@@ -96,10 +102,11 @@ var (
 func responseHeader(dst, in http.Header, read bool) {
 	drop := named(in)
 	for k, v := range in {
-		if hop[k] || drop[k] || k == "Alt-Svc" {
+		t := traits[k]
+		if t&hop != 0 || drop[k] || k == "Alt-Svc" {
 			continue
 		}
-		if read && (digests[k] || k == "Content-Length" || k == "Content-Encoding") {
+		if read && (t&digest != 0 || k == "Content-Length" || k == "Content-Encoding") {
 			continue
 		}
 		dst[k] = v

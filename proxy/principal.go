@@ -90,7 +90,9 @@ func PrincipalKey(key []byte) func(agent, upstream string, h http.Header) string
 		}
 		sum := mac.Sum(room[:0])
 		pool.Put(mac)
-		return hex.EncodeToString(sum)
+		var text [2 * sha256.Size]byte
+		hex.Encode(text[:], sum)
+		return string(text[:])
 	}
 }
 

@@ -209,7 +209,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	now := time.Now()
-	x := &exchange{p: p, w: w, rc: http.NewResponseController(w), r: r, rt: rt, began: now, spoke: now}
+	x := &exchange{p: p, w: w, rc: *http.NewResponseController(w), r: r, rt: rt, began: now, spoke: now}
 	x.raw.from, x.text.from = &p.memory, &p.memory
 	x.serve()
 }
@@ -244,7 +244,7 @@ func ruling(d gate.Decision, c toolcall.Call) inspect.Ruling {
 type exchange struct {
 	p     *Proxy
 	w     http.ResponseWriter
-	rc    *http.ResponseController
+	rc    http.ResponseController
 	r     *http.Request
 	rt    route
 	began time.Time

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -42,10 +43,9 @@ type relay struct {
 
 // question is a call that the gate was asked about.
 type question struct {
-	call toolcall.Call
-	req  *gate.Request
-	t    *gate.Ticket // nil where there is no gate
-	at   time.Time
+	req *gate.Request // with the call
+	t   *gate.Ticket  // nil where there is no gate
+	at  time.Time
 }
 
 // decided reports whether the decision has fallen.
@@ -126,7 +126,7 @@ func (x *exchange) gated(ctx context.Context, d inspect.Dialect) error {
 		Dialect: d.Name(), Provider: providerName(d.Name()), Model: ask.Model, Stream: info.Stream,
 		Principal: ask.Principal, Session: ask.Claimed.Session,
 	})
-	resp, err := x.send(s.attach(ctx, x.request(true)), d, w)
+	resp, err := x.send(s.attach(x.request(s.trace(ctx), true)), d, w)
 	if resp == nil {
 		return err
 	}
@@ -300,7 +300,7 @@ func (l *relay) settle() error {
 		l.open = slices.Delete(l.open, i, i+1)
 		d := q.decision()
 		l.tell(&q, d)
-		step, err := l.turn.Resolve(l.out, q.call.Seq, ruling(d, q.call))
+		step, err := l.turn.Resolve(l.out, q.req.Call.Seq, ruling(d, q.req.Call))
 		if err := l.absorb(step, err); err != nil {
 			return err
 		}
@@ -333,7 +333,7 @@ func (l *relay) submit(calls []toolcall.Call) {
 			q.Actions = l.x.p.Actions(c, l.info.Tools)
 		}
 		q.Siblings = l.siblings(c.Seq)
-		ask := question{call: c, req: &q, at: time.Now()}
+		ask := question{req: &q, at: time.Now()}
 		if l.x.p.Gate != nil {
 			ask.t = l.x.p.Gate.Submit(l.ctx, &q)
 		}
@@ -368,7 +368,7 @@ func (l *relay) tell(q *question, d gate.Decision) {
 	if d.Verdict == gate.Allow {
 		return
 	}
-	l.x.p.log.Info("call withheld", "tool", printable(q.call.Name), "outcome", string(d.Outcome), "by", d.By, "rule", d.Rule,
+	l.x.p.log.Info("call withheld", "tool", printable(q.req.Call.Name), "outcome", string(d.Outcome), "by", d.By, "rule", d.Rule,
 		"approval", d.Approval, "upstream", l.ask.Upstream, "turn", l.ask.Turn)
 }
 
@@ -511,6 +511,9 @@ func (l *relay) account(err error) {
 		InputTokens: rec.InputTokens, OutputTokens: rec.OutputTokens,
 		Calls: rec.Calls, Withheld: rec.Withheld,
 	})
+	if !l.x.p.log.Enabled(l.ctx, slog.LevelDebug) {
+		return
+	}
 	l.x.p.log.Debug("answered", "upstream", l.ask.Upstream, "dialect", l.ask.Dialect, "model", l.ask.Model, "status", l.x.status,
 		"calls", rec.Calls, "withheld", rec.Withheld, "altered", rec.Altered, "turn", l.ask.Turn, "took", time.Since(l.x.began), "cut", err != nil)
 }
