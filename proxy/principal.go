@@ -52,53 +52,122 @@ func tells(name string) bool {
 		!bytes.Contains(small, []byte("idempotency"))
 }
 
+// Tenant names who asks.
+type Tenant struct {
+	// Principal tells tenants apart: two of them never have one name. That one
+	// tenant may have several costs a question more.
+	Principal string
+	// Repairs names those whose conversations may be repaired. It outlives the
+	// renewal of a credential, and is Principal where nothing is renewed.
+	Repairs string
+	// Stable says that Repairs tells tenants apart, too. Where the credential
+	// shows nobody's name, or there is none, it does not.
+	Stable bool
+}
+
 // PrincipalKey returns the function that names a tenant: HMAC-SHA256 with the
-// given key over agent, upstream and every header whose name says that it may
-// tell customers apart (authorization, x-api-key, helicone-auth, cookie,
-// openai-organization ...), in hex. Two tenants must never have one name; that
-// one tenant may have several costs a question more. Each part is hashed with
-// its length, so that no two different sets give one text. Credentials are not
+// given key, in hex, over agent, upstream and what every header says of the
+// customer whose name says that it may tell customers apart (authorization,
+// x-api-key, helicone-auth, cookie, openai-organization ...): the value of a
+// key, the subject of a token that is renewed. Each part is hashed with its
+// length, so that no two different sets give one text. Credentials are not
 // kept.
-func PrincipalKey(key []byte) func(agent, upstream string, h http.Header) string {
+func PrincipalKey(key []byte) func(agent, upstream string, h http.Header) Tenant {
 	own := append([]byte(nil), key...)
-	pool := sync.Pool{New: func() any { return hmac.New(sha256.New, own) }}
-	return func(agent, upstream string, h http.Header) string {
-		mac := pool.Get().(hash.Hash)
-		mac.Reset()
-		var room [64]byte
-		part := func(s string) {
-			b := binary.AppendUvarint(room[:0], uint64(len(s)))
-			mac.Write(append(b, s...))
+	pool := sync.Pool{New: func() any { return &namer{mac: hmac.New(sha256.New, own)} }}
+	return func(agent, upstream string, h http.Header) Tenant {
+		n := pool.Get().(*namer)
+		defer pool.Put(n)
+		t := Tenant{Stable: n.read(h)}
+		t.Principal = n.name("", agent, upstream)
+		if t.Repairs = t.Principal; n.renewed {
+			t.Repairs = n.name("repairs", agent, upstream)
 		}
-		part(agent)
-		part(upstream)
-		var few [8]string
-		names := few[:0]
-		for name := range h {
-			if tells(name) {
-				names = append(names, name)
-			}
-		}
-		slices.Sort(names)
-		for _, name := range names {
-			values := h[name]
-			part(name)
-			mac.Write(binary.AppendUvarint(room[:0], uint64(len(values))))
-			for _, v := range values {
-				part(v)
-			}
-		}
-		sum := mac.Sum(room[:0])
-		pool.Put(mac)
-		var text [2 * sha256.Size]byte
-		hex.Encode(text[:], sum)
-		return string(text[:])
+		n.forget()
+		return t
 	}
+}
+
+// namer makes the names of one tenant.
+type namer struct {
+	mac     hash.Hash
+	headers []heading
+	ids     []identity
+	renewed bool // what a header says changes with a renewal
+	room    [64]byte
+	text    []byte
+}
+
+// heading is a telling header, with its values in namer.ids.
+type heading struct {
+	name     string
+	from, to int
+}
+
+// read takes the headers apart and reports whether what outlives a renewal
+// names one customer.
+func (n *namer) read(h http.Header) (stable bool) {
+	firm, account := false, false
+	signed := strings.HasPrefix(h.Get("Authorization"), "AWS4-")
+	for name, values := range h {
+		if !tells(name) || signed && name == "X-Amz-Security-Token" { // which goes with the key id
+			continue
+		}
+		from := len(n.ids)
+		for _, v := range values {
+			id := identify(name, v)
+			firm = firm || id.credential && id.firm
+			n.renewed = n.renewed || !id.firm
+			n.ids = append(n.ids, id)
+		}
+		account = account || strings.Contains(name, "Account")
+		n.headers = append(n.headers, heading{name, from, len(n.ids)})
+	}
+	slices.SortFunc(n.headers, func(a, b heading) int { return strings.Compare(a.name, b.name) })
+	return firm || n.renewed && account
+}
+
+// name hashes what the headers say; with a use given, what of it outlives a
+// renewal.
+func (n *namer) name(use, agent, upstream string) string {
+	n.mac.Reset()
+	if use != "" {
+		n.part(use)
+	}
+	n.part(agent)
+	n.part(upstream)
+	for _, h := range n.headers {
+		n.part(h.name)
+		n.mac.Write(binary.AppendUvarint(n.room[:0], uint64(h.to-h.from)))
+		for i := range n.ids[h.from:h.to] {
+			if id := &n.ids[h.from+i]; use == "" {
+				n.part(id.exact)
+			} else {
+				n.part(id.kept)
+			}
+		}
+	}
+	var text [2 * sha256.Size]byte
+	hex.Encode(text[:], n.mac.Sum(n.room[:0]))
+	return string(text[:])
+}
+
+func (n *namer) part(s string) {
+	n.text = append(binary.AppendUvarint(n.text[:0], uint64(len(s))), s...)
+	n.mac.Write(n.text)
+}
+
+// forget lets go of the credentials.
+func (n *namer) forget() {
+	clear(n.headers)
+	clear(n.ids)
+	clear(n.text)
+	n.headers, n.ids, n.renewed = n.headers[:0], n.ids[:0], false
 }
 
 // tenant names who asks. Some providers take a key in the query: such
 // parameters count like headers.
-func (x *exchange) tenant() string {
+func (x *exchange) tenant() Tenant {
 	h := x.r.Header
 	if q := x.r.URL.RawQuery; q != "" {
 		params, _ := url.ParseQuery(q) // gives what could be read

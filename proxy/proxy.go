@@ -140,7 +140,7 @@ type Proxy struct {
 	Transport http.RoundTripper
 	// Principal tells tenants apart (PrincipalKey makes one). Nil stands for
 	// PrincipalKey with a key of this Proxy alone, which does not outlive it.
-	Principal func(agent, upstream string, h http.Header) string
+	Principal func(agent, upstream string, h http.Header) Tenant
 	// Unknown says what happens at endpoints that no dialect knows.
 	Unknown UnknownPolicy
 	// Limits bound each request.
@@ -159,7 +159,7 @@ type Proxy struct {
 
 	once      sync.Once
 	limits    Limits
-	principal func(agent, upstream string, h http.Header) string
+	principal func(agent, upstream string, h http.Header) Tenant
 	log       *slog.Logger
 	known     string // names of the upstreams, for the 404
 	memory    budget // of bodies

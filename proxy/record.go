@@ -17,7 +17,7 @@ func (x *exchange) recordWithheld(d inspect.Dialect, reason string) {
 		dialect = d.Name()
 	}
 	x.record(gate.Entry{
-		Principal: x.tenant(),
+		Principal: x.tenant().Principal,
 		Dialect:   dialect, Trace: x.span.TraceID(), Kind: "answer",
 		Verdict: gate.Deny.String(), Outcome: gate.Malformed, By: "proxy", Reason: reason,
 	}, true)

@@ -121,7 +121,7 @@ func (x *exchange) gated(ctx context.Context, d inspect.Dialect) error {
 	w := newWatch(x.headerTimeout(), cancel)
 	defer w.end()
 	info := req.Info()
-	ask := x.template(d, info)
+	ask := x.template(d, info, x.tenant())
 	x.span.Asked(telemetry.Asked{
 		Dialect: d.Name(), Provider: providerName(d.Name()), Model: ask.Model, Stream: info.Stream,
 		Principal: ask.Principal, Session: ask.Claimed.Session,
@@ -212,10 +212,10 @@ func (x *exchange) answer(ctx context.Context, cancel context.CancelFunc, d insp
 // template is what all requests to the gate of this turn have in common. The
 // strings are copied: the dialect may have cut them from the pooled body, and
 // decisions outlive it.
-func (x *exchange) template(d inspect.Dialect, info inspect.Info) gate.Request {
+func (x *exchange) template(d inspect.Dialect, info inspect.Info, t Tenant) gate.Request {
 	q := gate.Request{
 		Agent:     agent,
-		Principal: x.tenant(),
+		Principal: t.Principal,
 		Claimed:   gate.Claims{Session: strings.Clone(info.Session), User: strings.Clone(info.User)},
 		Upstream:  x.rt.up.Name,
 		Dialect:   d.Name(),

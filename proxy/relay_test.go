@@ -531,7 +531,7 @@ func TestWhatTheGateIsTold(t *testing.T) {
 		q := <-r.person
 		q.say(gate.Deny)
 		text(t, resp)
-		want := PrincipalKey([]byte("key"))("default", "main", http.Header{"Authorization": {"Bearer one"}})
+		want := PrincipalKey([]byte("key"))("default", "main", http.Header{"Authorization": {"Bearer one"}}).Principal
 		g := q.req
 		if g.Principal != want || g.Session != want+"/s1" || g.Claimed.Session != "s1" || g.Agent != "default" ||
 			g.Upstream != "main" || g.Dialect != "lines" || g.Model != "m1" || g.Turn == "" || len(g.Actions) != 1 {
@@ -542,7 +542,7 @@ func TestWhatTheGateIsTold(t *testing.T) {
 
 func TestEveryHeaderThatMayTellTenantsApartCounts(t *testing.T) {
 	key := PrincipalKey([]byte("k"))
-	of := func(name, value string) string {
+	of := func(name, value string) Tenant {
 		return key("a", "u", http.Header{"Authorization": {"x"}, http.CanonicalHeaderKey(name): {value}})
 	}
 	for _, name := range []string{
@@ -591,8 +591,8 @@ func TestThePrincipalIsOfTheCredentialsAlone(t *testing.T) {
 	if base != key("a", "u", http.Header{"Authorization": {"x"}, "User-Agent": {"other"}}) {
 		t.Error("it depends on a header that is no credential")
 	}
-	seen := map[string]string{base: "authorization x"}
-	for name, p := range map[string]string{
+	seen := map[string]string{base.Principal: "authorization x"}
+	for name, p := range map[string]Tenant{
 		"another agent":        key("b", "u", http.Header{"Authorization": {"x"}}),
 		"another upstream":     key("a", "v", http.Header{"Authorization": {"x"}}),
 		"another value":        key("a", "u", http.Header{"Authorization": {"y"}}),
@@ -607,9 +607,9 @@ func TestThePrincipalIsOfTheCredentialsAlone(t *testing.T) {
 		"azure key":            key("a", "u", http.Header{"Api-Key": {"x"}}),
 		"another organisation": key("a", "u", http.Header{"Authorization": {"x"}, "Openai-Organization": {"p"}}),
 	} {
-		if other, ok := seen[p]; ok {
+		if other, ok := seen[p.Principal]; ok {
 			t.Errorf("%s and %s have one name", name, other)
 		}
-		seen[p] = name
+		seen[p.Principal] = name
 	}
 }

@@ -1,0 +1,141 @@
+package proxy
+
+import (
+	"encoding/base32"
+	"encoding/base64"
+	"strconv"
+	"strings"
+
+	"github.com/tidwall/gjson"
+)
+
+// identity is what the value of a telling header says of who sent it.
+type identity struct {
+	// exact tells the sender from all others. kept is what a renewal of the
+	// credential leaves as it is; it may be less.
+	exact, kept string
+	// credential says that the value proves something and does not only claim
+	// it, firm that kept tells the sender from all others as well.
+	credential, firm bool
+}
+
+// proofs are the words in the names of headers that prove who asks; the other
+// telling words only claim it.
+var proofs = [...]string{"auth", "key", "token", "secret", "credential", "cookie", "password", "cert", "jwt", "assertion"}
+
+// renewed are the beginnings of tokens that are renewed every few hours and
+// whose text says nothing of who has them: those of Claude and Google logins,
+// of GitHub apps, and short-lived keys of Bedrock. All other tokens are keys
+// that stay.
+var renewed = [...]string{"sk-ant-oat", "ya29.", "gho_", "ghu_", "ghs_", "bedrock-api-key-"}
+
+// identify reads the value of a telling header.
+func identify(name, value string) identity {
+	id := identity{exact: value, kept: value, firm: true}
+	small := strings.ToLower(name)
+	for _, word := range proofs {
+		if strings.Contains(small, word) {
+			id.credential = true
+			break
+		}
+	}
+	switch name {
+	case "Cookie":
+		id.exact = withoutCookies(value)
+		id.kept = id.exact
+		return id
+	case "Authorization", "Proxy-Authorization":
+	default:
+		return id
+	}
+	scheme, token, _ := strings.Cut(value, " ")
+	switch token = strings.TrimSpace(token); {
+	case strings.HasPrefix(scheme, "AWS4-"):
+		return signer(token)
+	case !strings.EqualFold(scheme, "bearer") && !strings.EqualFold(scheme, "token"):
+		return id
+	case strings.HasPrefix(token, "tid="): // of Copilot: tid=ID;exp=TIME;...
+		who, _, _ := strings.Cut(token, ";")
+		id.exact, id.kept = who, who
+		return id
+	}
+	if who := subject(token); who != "" {
+		id.exact, id.kept = who, who
+		return id
+	}
+	for _, p := range renewed {
+		if strings.HasPrefix(token, p) {
+			id.kept, id.firm = p, false
+			return id
+		}
+	}
+	if strings.HasPrefix(token, "eyJ") && strings.Count(token, ".") == 4 { // encrypted (RFC 7516)
+		id.kept, id.firm = "encrypted", false
+	}
+	return id
+}
+
+// subject gives issuer and subject of a JSON Web Token (RFC 7519), "" when the
+// token is none or names no subject. Its signature is for the provider to
+// check: who forges one gets no answer.
+func subject(token string) string {
+	if !strings.HasPrefix(token, "eyJ") || strings.Count(token, ".") != 2 {
+		return ""
+	}
+	_, payload, _ := strings.Cut(token, ".")
+	payload, _, _ = strings.Cut(payload, ".")
+	claims, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(payload, "="))
+	if err != nil || !gjson.ValidBytes(claims) {
+		return ""
+	}
+	found := gjson.GetManyBytes(claims, "iss", "sub")
+	iss, sub := found[0], found[1]
+	if sub.Type != gjson.String || sub.Str == "" {
+		return ""
+	}
+	return "jwt " + strconv.Quote(iss.String()) + " " + strconv.Quote(sub.Str)
+}
+
+// signer gives the access key id of a request that is signed by AWS Signature
+// Version 4. Ids of temporary credentials (ASIA) change when they are renewed,
+// but hold the number of the account.
+func signer(params string) identity {
+	_, scope, _ := strings.Cut(params, "Credential=")
+	key, _, _ := strings.Cut(scope, "/")
+	id := identity{exact: "aws " + key, kept: "aws " + key, credential: true, firm: true}
+	if strings.HasPrefix(key, "ASIA") {
+		id.kept, id.firm = "aws account "+account(key), false
+	}
+	return id
+}
+
+// account gives the account number in an access key id: forty bits behind the
+// first bit of what the id holds in base 32.
+func account(key string) string {
+	b, err := base32.StdEncoding.DecodeString(key[4:])
+	if err != nil || len(b) < 6 {
+		return ""
+	}
+	n := uint64(0)
+	for _, c := range b[:6] {
+		n = n<<8 | uint64(c)
+	}
+	return strconv.FormatUint(n&0x7fffffffff80>>7, 10)
+}
+
+// passing are cookies that proxies on the way set and change.
+var passing = map[string]bool{"__cf_bm": true, "_cfuvid": true, "cf_clearance": true, "__cflb": true}
+
+func withoutCookies(value string) string {
+	if !strings.Contains(value, "cf") {
+		return value
+	}
+	kept := make([]string, 0, 4)
+	for c := range strings.SplitSeq(value, ";") {
+		name, _, _ := strings.Cut(strings.TrimSpace(c), "=")
+		if !passing[name] {
+			kept = append(kept, strings.TrimSpace(c))
+		}
+	}
+	return strings.Join(kept, "; ")
+}
