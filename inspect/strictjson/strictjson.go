@@ -13,6 +13,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -126,6 +127,11 @@ func Object(b []byte, o Options) error {
 func StringLen(b []byte) int {
 	if len(b) == 0 || b[0] != '"' {
 		return -1
+	}
+	// Most strings end where the first byte that needs a look stands.
+	i := plainEnd(b, 1)
+	if i < len(b) && b[i] == '"' {
+		return i + 1
 	}
 	v := validator{b: b, o: Options{Surrogates: true}}
 	if _, err := v.str(false); err != nil {
@@ -447,25 +453,29 @@ func ascii(b []byte) bool {
 	return true
 }
 
-// skipPlain moves over characters of a string that need no look: all of ASCII
-// but quotes, backslashes and control characters. It takes eight at a time.
-func (v *validator) skipPlain() {
+// skipPlain moves over characters of a string that need no look.
+func (v *validator) skipPlain() { v.i = plainEnd(v.b, v.i) }
+
+// plainEnd gives the first place from i on of a byte that needs a look when it
+// stands in a string, which are all but those of ASCII without quotes,
+// backslashes and control characters. It takes eight at a time.
+func plainEnd(b []byte, i int) int {
 	const ones, high = 0x0101010101010101, 0x8080808080808080
-	b, i := v.b, v.i
 	for ; i+8 <= len(b); i += 8 {
 		w := binary.LittleEndian.Uint64(b[i:])
 		quote, slash := w^(ones*'"'), w^(ones*'\\')
 		// A byte's high bit is set in odd when it is outside ASCII, below a
-		// space, or equal to one of the two.
+		// space, or equal to one of the two; the lowest that is set is right,
+		// those above it may be by a borrow.
 		odd := w | (w - ones*' ') | (quote - ones) | (slash - ones)
 		if odd &= high; odd != 0 {
-			break
+			return i + bits.TrailingZeros64(odd)/8
 		}
 	}
 	for i < len(b) && b[i] >= ' ' && b[i] < utf8.RuneSelf && b[i] != '"' && b[i] != '\\' {
 		i++
 	}
-	v.i = i
+	return i
 }
 
 // str reads a string. For a key it returns the unescaped text.

@@ -223,6 +223,25 @@ func TestStringsAreMeasuredAndRead(t *testing.T) {
 	}
 }
 
+// TestPlainEndStopsAtEachByteThatNeedsALook holds the eight at a time against one
+// by one, with bytes behind that may borrow.
+func TestPlainEndStopsAtEachByteThatNeedsALook(t *testing.T) {
+	for _, behind := range []string{"", "a", "\"", "\x00\x00!", "\\]]#!\xff   "} {
+		for at := range 20 {
+			for c := range 256 {
+				b := append(append(bytes.Repeat([]byte{'!'}, at), byte(c)), behind...)
+				want := 0
+				for want < len(b) && b[want] >= ' ' && b[want] < 0x80 && b[want] != '"' && b[want] != '\\' {
+					want++
+				}
+				if got := plainEnd(b, 0); got != want {
+					t.Fatalf("%q is plain up to %d, want %d", b, got, want)
+				}
+			}
+		}
+	}
+}
+
 // FuzzString holds StringLen and AppendString against encoding/json.
 func FuzzString(f *testing.F) {
 	for _, s := range []string{`"a\n\u00e9\ud83d\ude00\ud83d"`, `"`, `"\`, `"\u12`, "\"\xc3\xa9\""} {
