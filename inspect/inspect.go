@@ -17,7 +17,9 @@
 //     for more (frame.Event.Cut).
 //   - What is withheld leaves a well-formed answer: indexes close up, the
 //     finish reason is changed when no call is left and only then, and some
-//     visible text stands in its place.
+//     visible text stands in its place. With DenialRepair a call that can be put
+//     back into a history leaves nothing; then the end of the answer is given out
+//     in the step whose state is Done and in none before.
 //   - What was judged is what a client will read: anything two readers could
 //     read differently is a call with a Fault, or dropped with one.
 package inspect
@@ -47,6 +49,9 @@ const (
 	ClassUnknown  Class = iota // not in any list: answers are sniffed or refused
 	ClassGated                 // answers may hold calls in this dialect's form
 	ClassHarmless              // answers cannot hold calls: passed through
+	// ClassAside is harmless too, but the request holds a conversation, in which
+	// the model must see what it sees when it answers: to count its tokens, say.
+	ClassAside
 )
 
 // Dialect is one wire format. Implementations hold only settings and are safe
@@ -78,6 +83,13 @@ type Request interface {
 	// says whether it is one JSON document or a stream; a content type the
 	// dialect has no reading for is an error.
 	Open(response Head) (Turn, error)
+	// History walks the conversation that the body holds. An error is an
+	// *Error: the body does not say one thing to all its readers.
+	History() (History, error)
+	// Resume gives the body that asks the provider again in the same turn: this
+	// one with the rounds so far and their refusals behind its history, and no
+	// tool that must be called. An error is an *Error.
+	Resume(rounds []Round) ([]byte, error)
 }
 
 // Info is what a request says about itself.
@@ -104,7 +116,11 @@ type State uint8
 const (
 	More    State = iota // feed more, or end the round
 	Waiting              // output is blocked behind a call without a ruling, or one that is still coming; feeding goes on
-	Done                 // everything was given out; nothing more may be fed
+	// Suspended: the round has ended and no call of the turn is left, but nothing
+	// of its end was given out: NextRound goes on with what the provider says to
+	// the refusals, or Abandon ends the turn.
+	Suspended
+	Done // everything was given out; nothing more may be fed
 )
 
 // Step is the result of driving a turn a little further.
@@ -148,6 +164,13 @@ type Turn interface {
 	// not complete come out in Step.Calls with a Fault. The turn is done when
 	// every call has its ruling.
 	EndRound(dst []byte, end End) (Step, error)
+	// NextRound goes on with a further answer of the provider in a turn that is
+	// suspended. An error is an *Error and changes nothing: the answer has
+	// another form.
+	NextRound(response Head) error
+	// Told is what later requests have to be told of the turn. It can be asked
+	// for while the turn is suspended and when it is done.
+	Told() Told
 	// KeepAlive appends bytes that keep the client's clocks running and
 	// change nothing it will read as content. It may append nothing when the
 	// turn has no place for it yet.
@@ -157,6 +180,10 @@ type Turn interface {
 	// done afterwards. Before the first byte was given out it appends a whole
 	// answer.
 	Abandon(dst []byte, text string) []byte
+	// Fail appends an end of the answer in the dialect's form of an error, with
+	// the text as its message, withholding all that was not given out. The turn
+	// is done afterwards.
+	Fail(dst []byte, text string) []byte
 	// Record tells what the provider said against what was shown.
 	Record() Record
 }
@@ -180,8 +207,14 @@ type Record struct {
 	Shown  string // the finish reason the agent was shown
 	// InputTokens and OutputTokens as the provider counted them, -1 when it
 	// did not say.
+	// Of several rounds, InputTokens is that of the last one, OutputTokens the
+	// sum.
 	InputTokens, OutputTokens int64
-	Calls, Withheld           int
+	// Rounds is how many answers of the provider the turn has begun, and Billed
+	// the prompt tokens of all of them together, -1 when one did not say.
+	Rounds          int
+	Billed          int64
+	Calls, Withheld int
 	// Altered says that the bytes given out differ from the bytes fed.
 	Altered bool
 }

@@ -40,7 +40,7 @@ func documentOf(calls int) string {
 }
 
 // whole runs a turn in reads of 4 KiB and releases all its calls at once.
-func whole(b *testing.B, req inspect.Request, ct string, body, dst []byte) []byte {
+func whole(b testing.TB, req inspect.Request, ct string, body, dst []byte) []byte {
 	turn, err := req.Open(inspect.Head{Status: 200, Header: map[string][]string{"Content-Type": {ct}}})
 	if err != nil {
 		b.Fatal(err)
@@ -68,7 +68,13 @@ func whole(b *testing.B, req inspect.Request, ct string, body, dst []byte) []byt
 	return dst
 }
 
-func BenchmarkTurn(b *testing.B) {
+func BenchmarkTurn(b *testing.B) { benchmarkTurn(b, Dialect{}) }
+
+// BenchmarkRepairTurn is for what every allowed answer pays for being told of,
+// should a call of it be denied.
+func BenchmarkRepairTurn(b *testing.B) { benchmarkTurn(b, Dialect{Denial: inspect.DenialRepair}) }
+
+func benchmarkTurn(b *testing.B, d Dialect) {
 	for _, c := range []struct{ name, ct, body string }{
 		{"stream of 2,000 texts", eventStream, textStream(2000)},
 		{"stream of 200 texts", eventStream, textStream(200)},
@@ -76,7 +82,7 @@ func BenchmarkTurn(b *testing.B) {
 		{"document with 2 calls", jsonBody, documentOf(2)},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			req, err := Dialect{}.Request(inspect.Head{}, []byte(`{"model":"m"}`))
+			req, err := d.Request(inspect.Head{}, []byte(`{"model":"m"}`))
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -126,5 +132,18 @@ func TestPlainDeltasAllocateNothing(t *testing.T) {
 	})
 	if n != 0 {
 		t.Errorf("%v allocations for 10 deltas", n)
+	}
+}
+
+func TestAWholeAnswerAllocatesLittle(t *testing.T) {
+	req, err := Dialect{}.Request(inspect.Head{}, []byte(`{"model":"m"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := []byte(callStream(2, 5))
+	dst := make([]byte, 0, 2*len(body))
+	// Two allocations of a call are its words, two hold it and its arguments.
+	if n := testing.AllocsPerRun(50, func() { dst = whole(t, req, eventStream, body, dst) }); n > 30 {
+		t.Errorf("%v allocations for an answer with two calls", n)
 	}
 }

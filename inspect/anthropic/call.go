@@ -2,10 +2,12 @@ package anthropic
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"strings"
 
 	"callgate/inspect"
+	"callgate/inspect/rawjson"
 	"callgate/inspect/strictjson"
 	"callgate/inspect/toolcall"
 )
@@ -16,11 +18,15 @@ type call struct {
 	complete bool // nothing more will be added to it
 	ruled    bool
 	ruling   inspect.Ruling
+	given    bool // it was shown
+	silent   bool // it was withheld, and later requests tell of it: nothing stands in its place
+	said     bool // its refusal was shown as text
 
 	// Of a stream:
-	start  []byte // the input that stands in the block's start
-	input  spot   // where
-	deltas []byte // the input that came in deltas
+	start  []byte       // the input that stands in the block's start
+	input  rawjson.Span // where in the data
+	deltas []byte       // the input that came in deltas
+	heard  rawjson.Span // the block's start in what was heard
 }
 
 // blame sets the first fault of a call.
@@ -63,9 +69,12 @@ type ledger struct {
 	issued int // how many of them were handed over for a ruling
 	ruled  int
 	given  int // how many were shown
+	repair bool
+	first  int // the number of the round's first call
+	silent int // how many of the round's calls are silent
 	hosted int
-	weight int // bytes of arguments and names, of all calls together
-	ids    map[string]bool
+	weight int             // bytes of arguments and names, of all calls together
+	ids    map[string]bool // of many calls
 }
 
 // add takes a new call in.
@@ -75,18 +84,40 @@ func (l *ledger) add(c *call) error {
 	}
 	c.Seq = len(l.calls)
 	l.weight += len(c.ID) + len(c.Name)
-	l.calls = append(l.calls, c)
 	if c.Type == "tool_use" && c.ID != "" {
-		if l.ids[c.ID] {
-			c.blame(toolcall.FaultAmbiguous, "another call of the turn has the same id")
+		if l.known(c.ID) {
+			c.blame(toolcall.FaultAmbiguous, "another call of the round has the same id")
 		}
-		if l.ids == nil {
-			l.ids = map[string]bool{}
-		}
-		l.ids[c.ID] = true
 	}
+	l.calls = append(l.calls, c)
 	return nil
 }
+
+// fewCalls is how many calls are looked through for an id before a map of them
+// takes over.
+const fewCalls = 16
+
+// known reports whether a call of the round has this id, and notes it for those
+// to come. Some servers begin to count anew in each answer.
+func (l *ledger) known(id string) bool {
+	if round := l.calls[l.first:]; l.ids == nil {
+		if len(round) < fewCalls {
+			return slices.ContainsFunc(round, func(c *call) bool { return c.Type == "tool_use" && c.ID == id })
+		}
+		l.ids = make(map[string]bool, 2*fewCalls)
+		for _, c := range round {
+			if c.Type == "tool_use" {
+				l.ids[c.ID] = true
+			}
+		}
+	}
+	twice := l.ids[id]
+	l.ids[id] = true
+	return twice
+}
+
+// next makes the ledger ready for a further round.
+func (l *ledger) next() { l.first, l.silent, l.ids = len(l.calls), 0, nil }
 
 // settle chooses and checks the arguments of a call that is complete.
 func (l *ledger) settle(c *call) {
@@ -140,11 +171,45 @@ func (l *ledger) rule(seq int, r inspect.Ruling) bool {
 	return true
 }
 
+// hush makes a withheld call silent if it can stand in a history, where block
+// is how it would stand there.
+func (l *ledger) hush(c *call, block []byte) {
+	if l.repair && !c.released() && c.sound() && readable(block) {
+		c.silent = true
+		l.silent++
+	}
+}
+
+// sound reports whether nothing is wrong with a call that has come whole.
+func (c *call) sound() bool { return c.complete && c.Fault == toolcall.FaultNone }
+
+// resumable reports whether the model can be told of the round's calls at once,
+// with this finish of the round: the agent has none to wait for. A round that
+// ended for another reason than to have them run is not gone on with.
+func (l *ledger) resumable(finish string) bool {
+	if l.silent == 0 || l.given > 0 || l.ruled < len(l.calls) || !completes(finish) {
+		return false
+	}
+	return !slices.ContainsFunc(l.calls, (*call).released)
+}
+
+// completes reports whether a finish says that the model has said all it had
+// to say.
+func completes(finish string) bool {
+	return finish == "tool_use" || finish == "end_turn" || finish == "stop_sequence"
+}
+
+// hand notes that a call was shown.
+func (l *ledger) hand(c *call) {
+	c.given = true
+	l.given++
+}
+
 // waiting reports whether a call that was handed over has no ruling.
 func (l *ledger) waiting() bool { return l.ruled < l.issued }
 
-// count gives how many calls there were, and how many were not given out.
-func (l *ledger) count() (calls, withheld int) { return len(l.calls), len(l.calls) - l.given }
+// tally gives how many calls there were, and how many were not given out.
+func (l *ledger) tally() (calls, withheld int) { return len(l.calls), len(l.calls) - l.given }
 
 // anyShown reports whether a call was given out.
 func (l *ledger) anyShown() bool { return l.given > 0 }

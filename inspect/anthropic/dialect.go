@@ -24,6 +24,8 @@ const Name = "anthropic"
 type Dialect struct {
 	// Limits bound what one turn holds; zero fields stand for their defaults.
 	Limits inspect.Limits
+	// Denial says what a withheld call leaves in its place.
+	Denial inspect.Denial
 }
 
 var _ inspect.Dialect = Dialect{}
@@ -31,15 +33,15 @@ var _ inspect.Dialect = Dialect{}
 // Name gives the constant Name.
 func (Dialect) Name() string { return Name }
 
-// Classify tells Messages itself (gated) and the endpoints whose answers hold
-// no calls (harmless). Batches, files and whatever else exists are unknown:
+// Classify tells Messages itself (gated), the count of their tokens (aside) and
+// the endpoints whose answers hold no calls (harmless). Batches, files and whatever else exists are unknown:
 // their answers may hold calls in other forms.
 func (Dialect) Classify(h inspect.Head) inspect.Class {
 	switch h.Method {
 	case http.MethodPost:
 		switch {
 		case h.Path == "/v1/messages/count_tokens", h.Path == "/messages/count_tokens":
-			return inspect.ClassHarmless
+			return inspect.ClassAside
 		case strings.HasSuffix(h.Path, "/messages") && !strings.Contains(h.Path, "/threads/"):
 			// Threads are another provider's, whose messages have another form.
 			return inspect.ClassGated
@@ -70,11 +72,11 @@ func modelID(rest string) bool {
 
 // Request reads the top level of a request for Messages.
 func (d Dialect) Request(h inspect.Head, body []byte) (inspect.Request, error) {
-	info, err := readRequest(h, body)
+	info, threaded, err := readRequest(h, body)
 	if err != nil {
 		return nil, err
 	}
-	return &request{info: info, limits: d.Limits.Defaults()}, nil
+	return &request{info: info, limits: d.Limits.Defaults(), repair: d.Denial == inspect.DenialRepair, threaded: threaded, body: body}, nil
 }
 
 // Refuse gives the error body of the Messages API. The error's type goes with
@@ -109,24 +111,49 @@ func errorType(status int) string {
 type request struct {
 	info   inspect.Info
 	limits inspect.Limits
+	repair bool // withheld calls are told of in later requests
+	// threaded says that the provider holds the history.
+	threaded bool
+	// body is the whole request; nothing of it is read again unless its history
+	// is asked for.
+	body []byte
 }
 
 func (r *request) Info() inspect.Info { return r.info }
 
 // Open starts the turn for an answer of either form.
 func (r *request) Open(response inspect.Head) (inspect.Turn, error) {
-	media, params, err := mime.ParseMediaType(response.Header.Get("Content-Type"))
+	stream, err := streams(response)
+	switch {
+	case err != nil:
+		return nil, err
+	case stream:
+		return newStream(r), nil
+	}
+	return newDocument(r), nil
+}
+
+// streams tells by an answer's head whether it is a stream or one document.
+func streams(response inspect.Head) (bool, error) {
+	kind := response.Header.Get("Content-Type")
+	switch kind { // as most servers write it
+	case "text/event-stream", "text/event-stream; charset=utf-8":
+		return true, nil
+	case "application/json":
+		return false, nil
+	}
+	media, params, err := mime.ParseMediaType(kind)
 	if err != nil {
-		return nil, &inspect.Error{Dialect: Name, Where: "content-type", Reason: "the answer does not say what it is", Err: err}
+		return false, &inspect.Error{Dialect: Name, Where: "content-type", Reason: "the answer does not say what it is", Err: err}
 	}
 	if c := params["charset"]; c != "" && !strings.EqualFold(c, "utf-8") && !strings.EqualFold(c, "utf8") {
-		return nil, &inspect.Error{Dialect: Name, Where: "content-type", Reason: "the answer is not in UTF-8 but in " + c}
+		return false, &inspect.Error{Dialect: Name, Where: "content-type", Reason: "the answer is not in UTF-8 but in " + c}
 	}
 	switch media {
 	case "text/event-stream":
-		return newStream(r), nil
+		return true, nil
 	case "application/json":
-		return newDocument(r), nil
+		return false, nil
 	}
-	return nil, &inspect.Error{Dialect: Name, Where: "content-type", Reason: "an answer of type " + media + " cannot be read"}
+	return false, &inspect.Error{Dialect: Name, Where: "content-type", Reason: "an answer of type " + media + " cannot be read"}
 }

@@ -3,11 +3,9 @@ package anthropic
 import (
 	"bytes"
 	"strconv"
-	"strings"
-
-	"github.com/tidwall/gjson"
 
 	"callgate/inspect"
+	"callgate/inspect/rawjson"
 	"callgate/inspect/strictjson"
 	"callgate/inspect/toolcall"
 )
@@ -18,26 +16,39 @@ type document struct {
 	ledger
 	body    []byte
 	sites   []site
-	reason  spot // where the stop reason is written
-	spoiled bool // the document as a whole is withheld
+	reason  rawjson.Span // where the stop reason is written
+	spoiled bool         // the document as a whole is withheld
 	done    bool
 	ended   bool
 	altered bool
 	failed  *inspect.Error
 
 	id, model, finish, shown string
-	in, out                  int64
+	tokens
+
+	// Of a turn that is made good in later requests.
+	rounds    int // begun so far
+	suspended bool
+	threaded  bool
+	taken     bool   // the round's document is read
+	broke     bool   // it is an error
+	left      bool   // the turn was ended without it
+	first     []byte // the first round's document
+	usage     []byte // of the last one that was read
+	past      past
+	content   []byte   // what is shown of the rounds before, between brackets
+	ours      []string // our texts in this round, in order
 }
 
 // site is where in the document a call stands.
 type site struct {
 	call         *call
-	block, input spot
+	block, input rawjson.Span
 }
 
 func newDocument(r *request) *document {
-	d := &document{in: -1, out: -1, model: r.info.Model}
-	d.lim, d.tools = r.limits, r.info.Tools
+	d := &document{tokens: unknownTokens, model: r.info.Model, rounds: 1, threaded: r.threaded}
+	d.lim, d.tools, d.repair = r.limits, r.info.Tools, r.repair
 	return d
 }
 
@@ -48,7 +59,7 @@ func (d *document) Feed(dst, p []byte) (inspect.Step, error) {
 		return d.step(dst), d.failed
 	case d.ended || d.done:
 		return d.step(dst), d.fail("", "fed after its end", false)
-	case len(d.body)+len(p) > d.lim.Answer:
+	case len(d.content)+len(d.body)+len(p) > d.lim.Answer:
 		return d.step(dst), d.fail("", "the answer is longer than the limit of "+strconv.Itoa(d.lim.Answer)+" bytes", true)
 	}
 	d.body = append(d.body, p...)
@@ -66,6 +77,8 @@ func (d *document) step(dst []byte) inspect.Step {
 	switch {
 	case d.done:
 		s.State = inspect.Done
+	case d.suspended:
+		s.State = inspect.Suspended
 	case d.waiting():
 		s.State = inspect.Waiting
 	}
@@ -102,73 +115,85 @@ func (d *document) read() (hosted []toolcall.Call, err error) {
 	if e := strictjson.Object(d.body, strictjson.Options{Depth: d.lim.Depth, Surrogates: true}); e != nil {
 		return nil, d.spoil(toolcall.FaultAmbiguous, "the answer cannot be read: "+e.Error())
 	}
-	root := gjson.ParseBytes(d.body)
-	if words(root.Get("type")) == "error" {
-		if f := level(root, messageKeys, quietError); f.reason != "" {
+	root := rawjson.All(d.body)
+	var m members
+	if string(word(d.body, member(d.body, root, "type"))) == "error" {
+		if f := level(d.body, root, messageKeys, quietError, &m); f.reason != "" {
 			return nil, d.spoil(f.fault, f.reason)
 		}
+		d.broke = true
 		return nil, nil
 	}
-	if f := level(root, messageKeys, quietMessage); f.reason != "" {
+	if f := level(d.body, root, messageKeys, quietMessage, &m); f.reason != "" {
 		return nil, d.spoil(f.fault, f.reason)
 	}
-	if typ := root.Get("type"); typ.Exists() && words(typ) != "message" {
-		return nil, d.spoil(toolcall.FaultUnknown, "an answer of type "+typ.Raw+" cannot be read")
+	if typ := m[keyType]; typ.There() && string(word(d.body, typ)) != "message" {
+		return nil, d.spoil(toolcall.FaultUnknown, "an answer of type "+string(typ.In(d.body))+" cannot be read")
 	}
-	d.id, d.finish = words(root.Get("id")), words(root.Get("stop_reason"))
-	if model := words(root.Get("model")); model != "" {
-		d.model = model
+	d.past.id, d.finish = rawjson.Text(d.body, m[keyID]), own(word(d.body, m[keyStopReason]))
+	if d.rounds == 1 {
+		d.id = d.past.id
+		if model := word(d.body, m[keyModel]); len(model) > 0 && string(model) != d.model {
+			d.model = string(model)
+		}
 	}
-	d.in, d.out = count(root.Get("usage.input_tokens")), count(root.Get("usage.output_tokens"))
-	d.reason = spotOf(root.Get("stop_reason"))
-	content := root.Get("content")
-	if content.Exists() && content.Type != gjson.Null && !content.IsArray() {
+	d.count(d.body, m[keyUsage])
+	d.taken, d.usage = true, m[keyUsage].In(d.body)
+	d.reason = m[keyStopReason]
+	content := m[keyContent]
+	if !rawjson.Null(d.body, content) && !rawjson.IsArray(d.body, content) {
 		return nil, d.spoil(toolcall.FaultUnknown, "the content is no list of blocks")
 	}
-	content.ForEach(func(_, block gjson.Result) bool {
-		if d.isCall(block) {
-			err = d.found(block)
-			return err == nil
+	for w := rawjson.Open(d.body, content); w.Next(); {
+		r := d.readBlock(d.body, w.Val)
+		switch {
+		case r.isCall:
+			if err := d.found(&r); err != nil {
+				return hosted, err
+			}
+			continue
+		case r.flaw.reason != "":
+			err = d.faulty(&r)
+		case r.kind == hostedBlock:
+			id, name := rawjson.Text(d.body, r.members[keyID]), rawjson.Text(d.body, r.members[keyName])
+			hosted = append(hosted, d.hostedCall(string(r.typ), id, name, bytes.Clone(r.members[keyInput].In(d.body))))
 		}
-		typ := words(block.Get("type"))
-		if f := blockLevel(typ, block); f.reason != "" {
-			err = d.faulty(block, f)
-		} else if kindOf(typ) == hostedBlock {
-			hosted = append(hosted, d.hostedCall(typ, words(block.Get("id")), words(block.Get("name")), []byte(block.Get("input").Raw)))
+		if err != nil {
+			return hosted, err
 		}
-		if reason := d.tooMuch(); reason != "" && err == nil {
-			err = d.fail("content", reason, true)
+		if reason := d.tooMuch(); reason != "" {
+			return hosted, d.fail("content", reason, true)
 		}
-		return err == nil
-	})
-	return hosted, err
+	}
+	return hosted, nil
 }
 
 // found takes in the call that a block is.
-func (d *document) found(block gjson.Result) error {
+func (d *document) found(r *item) error {
 	c := &call{}
-	f := d.readCall(&c.Call, block)
+	f := r.fill(&c.Call, d.body)
 	c.blame(f.fault, f.reason)
-	if lone(block.Raw, d.lim.Depth) {
+	if lone(r.at.In(d.body), d.lim.Depth) {
 		c.blame(toolcall.FaultAmbiguous, "half a surrogate pair stands in its block")
 	}
-	in := block.Get("input")
-	c.start = []byte(in.Raw)
-	if !in.Exists() && f.fault == toolcall.FaultUnknown {
-		c.start = []byte(block.Raw)
+	in := r.members[keyInput]
+	start := in
+	if !in.There() && f.fault == toolcall.FaultUnknown {
+		start = r.at
 	}
+	c.start = bytes.Clone(start.In(d.body))
 	d.settle(c)
-	d.sites = append(d.sites, site{c, spotOf(block), spotOf(in)})
+	d.sites = append(d.sites, site{c, r.at, in})
 	return d.take(c)
 }
 
 // faulty withholds a block that is no call, as one with a fault.
-func (d *document) faulty(block gjson.Result, f flaw) error {
+func (d *document) faulty(r *item) error {
 	c := &call{complete: true}
-	c.Type, c.ID, c.Name = words(block.Get("type")), words(block.Get("id")), words(block.Get("name"))
-	c.Args = []byte(block.Raw[:min(len(block.Raw), d.lim.Args)])
-	c.blame(f.fault, f.reason)
-	d.sites = append(d.sites, site{call: c, block: spotOf(block)})
+	c.Type, c.ID, c.Name = string(r.typ), rawjson.Text(d.body, r.members[keyID]), rawjson.Text(d.body, r.members[keyName])
+	c.Args = bytes.Clone(r.at.In(d.body)[:min(r.at.Len(), d.lim.Args)])
+	c.blame(r.flaw.fault, r.flaw.reason)
+	d.sites = append(d.sites, site{call: c, block: r.at})
 	return d.take(c)
 }
 
@@ -178,7 +203,7 @@ func (d *document) spoil(f toolcall.Fault, reason string) error {
 	c.Type = "document"
 	c.blame(f, reason)
 	c.Args = bytes.Clone(d.body[:min(len(d.body), d.lim.Args)])
-	d.spoiled = true
+	d.spoiled, d.taken = true, true
 	return d.take(c)
 }
 
@@ -196,40 +221,97 @@ func (d *document) Resolve(dst []byte, seq int, r inspect.Ruling) (inspect.Step,
 	if d.done || !d.rule(seq, r) {
 		return d.step(dst), inspect.Unresolvable(seq)
 	}
+	if c := d.calls[seq]; d.repair && !d.spoiled {
+		d.hush(c, d.sites[seq-d.ledger.first].block.In(d.body))
+	}
 	return d.step(d.conclude(dst)), nil
 }
 
-// conclude gives the document out once every call has its ruling.
+// conclude gives the document out once every call has its ruling, or leaves the
+// turn suspended.
 func (d *document) conclude(dst []byte) []byte {
 	if d.waiting() {
 		return dst
 	}
+	if !d.spoiled && !d.broke && d.resumable(d.finish) {
+		d.suspended = true
+		d.mark()
+		return dst
+	}
 	d.done = true
-	if d.spoiled {
+	d.mark()
+	switch {
+	case d.broke && d.rounds > 1:
+		return append(dst, d.body...)
+	case d.rounds > 1:
+		return d.joined(dst)
+	case d.spoiled:
 		d.altered, d.shown = true, "end_turn"
 		return append(dst, message(d.id, d.model, d.calls[0].refusal(), "end_turn", d.in, d.out)...)
 	}
-	var edits []edit
+	var edits []rawjson.Edit
+	var silent map[int]bool // where blocks start that leave nothing
 	for _, s := range d.sites {
 		switch {
-		case !s.call.released():
-			edits = append(edits, edit{s.block.at, s.block.n, appendTextObject(nil, s.call.refusal())})
-			continue
-		case s.call.ruling.Args != nil && s.input.n > 0:
-			edits = append(edits, edit{s.input.at, s.input.n, s.call.ruling.Args})
-		case s.call.ruling.Args != nil:
-			in := append([]byte(`"input":`), s.call.ruling.Args...)
-			edits = append(edits, edit{s.block.at + 1, 0, append(in, ',')})
+		case s.call.given:
+			edits = s.edited(edits)
+		case s.call.said:
+			edits = append(edits, rawjson.Edit{At: s.block, Text: appendTextObject(nil, s.call.refusal())})
+		default:
+			if silent == nil {
+				silent = map[int]bool{}
+			}
+			silent[s.block.From] = true
 		}
-		d.given++
+	}
+	if len(silent) > 0 {
+		content := member(d.body, rawjson.All(d.body), "content")
+		cuts, _ := rawjson.Cut(d.body, content, func(item rawjson.Span) bool { return silent[item.From] })
+		edits = append(edits, cuts...)
 	}
 	d.shown = d.finish
-	if d.finish == "tool_use" && len(d.calls) > 0 && !d.anyShown() {
-		edits = append(edits, edit{d.reason.at, d.reason.n, []byte(`"end_turn"`)})
+	if d.lost() {
+		edits = append(edits, rawjson.Edit{At: d.reason, Text: []byte(`"end_turn"`)})
 		d.shown = "end_turn"
 	}
 	d.altered = d.altered || len(edits) > 0
-	return patch(dst, d.body, edits...)
+	return rawjson.Apply(dst, d.body, edits)
+}
+
+// lost reports whether the document ends for calls of which none is left.
+func (d *document) lost() bool {
+	return d.finish == "tool_use" && len(d.calls) > 0 && !d.anyShown()
+}
+
+// edited adds the changes that give a call its new arguments, if it has any.
+func (s *site) edited(edits []rawjson.Edit) []rawjson.Edit {
+	args := s.call.ruling.Args
+	switch {
+	case args == nil:
+		return edits
+	case s.input.There():
+		return append(edits, rawjson.Edit{At: s.input, Text: args})
+	}
+	in := append([]byte(`"input":`), args...)
+	return append(edits, rawjson.Insert(s.block.From+1, append(in, ',')))
+}
+
+// mark says of the round's calls which are shown, and which are refused in
+// words: those that no later request tells of, and all when the answer ends
+// with none left, since its reader would not know why.
+func (d *document) mark() {
+	for _, s := range d.sites {
+		if s.call.released() {
+			d.hand(s.call)
+		}
+	}
+	for _, c := range d.calls[d.ledger.first:] {
+		if c.released() || c.silent && (d.suspended || d.anyShown()) {
+			continue
+		}
+		c.said = true
+		d.ours = append(d.ours, c.refusal())
+	}
 }
 
 // KeepAlive appends a space, which may stand before a JSON document.
@@ -247,15 +329,23 @@ func (d *document) Abandon(dst []byte, text string) []byte {
 		return dst
 	}
 	d.done, d.altered, d.shown = true, true, "end_turn"
-	if strings.TrimSpace(text) == "" {
+	if nothing(text) {
 		text = inspect.NoReason
 	}
+	if d.suspended {
+		d.past.ending = text
+	}
+	if d.first != nil || d.suspended {
+		return d.endedBy(dst, text)
+	}
+	d.left, d.ours = true, []string{text}
 	return append(dst, message(d.id, d.model, text, "end_turn", d.in, d.out)...)
 }
 
 // Record tells what the provider said against what was shown.
 func (d *document) Record() inspect.Record {
-	r := inspect.Record{ID: d.id, Model: d.model, Finish: d.finish, Shown: d.shown, InputTokens: d.in, OutputTokens: d.out, Altered: d.altered}
-	r.Calls, r.Withheld = d.count()
+	r := inspect.Record{ID: d.id, Model: d.model, Finish: d.finish, Shown: d.shown, Rounds: d.rounds, Altered: d.altered}
+	r.InputTokens, r.OutputTokens, r.Billed = d.in, d.total(), d.billed()
+	r.Calls, r.Withheld = d.tally()
 	return r
 }

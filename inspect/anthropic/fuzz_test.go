@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -388,15 +389,73 @@ func FuzzDelta(f *testing.F) {
 			t.Fatalf("%v: %q", err, data)
 		}
 		root := gjson.ParseBytes(data)
-		if n, whole := wholeNumber(root.Get("index")); !whole || n != d.index || string(data[d.at:d.at+d.n]) != root.Get("index").Raw {
+		if v := root.Get("index"); v.Type != gjson.Number || v.Raw != strconv.Itoa(d.index) || string(d.at.In(data)) != v.Raw {
 			t.Fatalf("index %d of %q", d.index, data)
 		}
 		key := map[deltaKind]string{textDelta: "text", thinkingDelta: "thinking", signatureDelta: "signature", inputDelta: "partial_json"}[d.kind]
 		if root.Get("type").String() != "content_block_delta" || deltaKinds([]byte(root.Get("delta.type").String())) != d.kind {
 			t.Fatalf("kind %d of %q", d.kind, data)
 		}
-		if got, want := string(appendUnescaped(nil, d.value)), root.Get("delta").Get(key).String(); got != want {
+		if got, want := string(strictjson.AppendString(nil, d.value)), root.Get("delta").Get(key).String(); got != want {
 			t.Fatalf("%q, read as %q, is %q", data, got, want)
+		}
+	})
+}
+
+// FuzzMould holds the reading by the form of the delta before against the
+// template: both must say the same, whatever came before.
+func FuzzMould(f *testing.F) {
+	text := blockDelta(0, `{"type":"text_delta","text":"hi"}`)
+	for _, second := range []string{
+		text,
+		blockDelta(0, `{"type":"text_delta","text":"\u2028 é"}`),
+		blockDelta(0, `{"type":"text_delta","text":"a","text":"b"}`),
+		blockDelta(0, `{"type":"text_delta","text":"\ud83d"}`),
+		blockDelta(0, `{"type":"text_delta","text":"a"}}{`),
+		blockDelta(10, `{"type":"text_delta","text":"hi"}`),
+		blockDelta(0, `{"type":"input_json_delta","partial_json":"\""}`),
+		`{"type":"content_block_delta","delta":{"text":"","type":"text_delta"},"index":1}`,
+		`{"type":"content_block_delta","delta":{"text":"long","type":"text_delta"},"index":1}`,
+		blockDelta(0, `{"type":"thinking_delta","thinking":"x","estimated_tokens":12}`),
+		blockDelta(0, `{"type":"text_delta","text":"hi"}`+strings.Repeat(" ", 200)),
+		"{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"\xc3\"}}",
+	} {
+		f.Add([]byte(text), []byte(second))
+		f.Add([]byte(second), []byte(text))
+		f.Add([]byte(second), []byte(second))
+	}
+	f.Fuzz(func(t *testing.T, first, second []byte) {
+		var m mould
+		m.read(bytes.Clone(first))
+		got, ok := m.read(second)
+		want, wanted := scanDelta(second)
+		if ok != wanted || ok && (got.kind != want.kind || got.index != want.index || got.at != want.at || got.text != want.text ||
+			string(got.value) != string(want.value) || got.breaks != want.breaks) {
+			t.Fatalf("behind %q\n%q reads as %t %+v\nwant %t %+v", first, second, ok, got, wanted, want)
+		}
+	})
+}
+
+// FuzzStop holds the template of a plain end of a block against the strict
+// validator and a full reading.
+func FuzzStop(f *testing.F) {
+	for _, s := range []string{blockStop(0), blockStop(12), `{"type":"content_block_stop","index":0   }`, `{"type":"content_block_stop","index": 3 } `,
+		`{"type":"content_block_stop","index":00}`, `{"type":"content_block_stop","index":1e0}`, `{"type":"content_block_stop","index":-1}`,
+		`{"type":"content_block_stop","index":0,"index":1}`, `{"type":"content_block_stop","index":0}{}`, `{"type":"content_block_stop","index":}`,
+		`{"type":"content_block_stop","index":9999999999}`, `{"type":"content_block_stop","index":0`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		at, ok := scanStop(data)
+		if !ok {
+			return
+		}
+		if err := strictjson.Object(data, strictjson.Options{Known: strictjson.Keys("type", "index")}); err != nil {
+			t.Fatalf("%v: %q", err, data)
+		}
+		root := gjson.ParseBytes(data)
+		if n := len(root.Map()); n != 2 || root.Get("type").String() != "content_block_stop" || root.Get("index").Raw != string(at.In(data)) {
+			t.Fatalf("%q, with %d keys, has its index at %v", data, n, at)
 		}
 	})
 }
@@ -405,6 +464,9 @@ func FuzzDelta(f *testing.F) {
 var swaps = []string{`null`, `1`, `-1`, `0`, `true`, `"x"`, `""`, `[]`, `{}`, `[1]`, `{"a":{}}`, `"tool_use"`, `"text"`, `"frob_use"`, `"text_delta"`,
 	`"input_json_delta"`, `"message_stop"`, `"content_block_start"`, `{"type":"tool_use","id":"toolu_9","name":"Bash","input":{"command":"x"}}`,
 	`[{"type":"tool_use","id":"toolu_9","name":"Bash","input":{}}]`, `{"type":"text","text":"x"}`, `{"type":"text","type":"tool_use"}`, `"{\"command\":1}"`, `"\ud800"`, `1e2`, `01`}
+
+// spot is a place in a JSON text.
+type spot struct{ at, n int }
 
 // spots gives the places of all values and keys in a JSON text.
 func spots(data string) []spot {

@@ -279,3 +279,50 @@ func TestTheRulingsArgumentsAreCopied(t *testing.T) {
 		t.Errorf("shown was %s", out)
 	}
 }
+
+func TestAnIdThatComesTwiceAmongManyCalls(t *testing.T) {
+	for _, n := range []int{2, fewCalls, fewCalls + 1, 3 * fewCalls} {
+		turn := openStream(t)
+		events := []string{messageStart()}
+		for i := range n {
+			events = append(events, callEvents(i, fmt.Sprint("c", i))...)
+		}
+		events = append(events, callEvents(n, "c0")...)
+		events = append(events, callEvents(n+1, fmt.Sprint("c", n-1))...)
+		for i, c := range feed(t, turn, sse(events...)).Calls {
+			if twice := i >= n; (c.Fault == toolcall.FaultAmbiguous) != twice {
+				t.Errorf("of %d calls number %d has the fault %v", n, i, c.Fault)
+			}
+		}
+	}
+}
+
+func TestTurnsThatWaitAtOnceDoNotMix(t *testing.T) {
+	for i := range 8 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			for round := range 50 {
+				turn := openStream(t)
+				text := strings.Repeat(fmt.Sprint(i), 1000*(round%100))
+				body := join([]string{messageStart()}, textEvents(0, "a"), callEvents(1, "c1"), textEvents(2, text), callEvents(3, "c2"), messageEnd("tool_use"))
+				out := feed(t, turn, body).Out
+				for seq := range 2 {
+					out = append(out, resolve(t, turn, seq, inspect.Ruling{Release: true}).Out...)
+				}
+				if out = append(out, end(t, turn, inspect.EndClean).Out...); string(out) != body {
+					t.Fatalf("shown was\n%s", out)
+				}
+			}
+		})
+	}
+}
+
+func TestADocumentWithoutContentHoldsNothing(t *testing.T) {
+	for _, body := range []string{`{"type":"message","content":null,"usage":{}}`, `{"type":"message"}`, `{"type":"message","content":[ ]}`} {
+		turn := limited(t, inspect.Limits{}, jsonBody)
+		feed(t, turn, body)
+		if step := end(t, turn, inspect.EndClean); string(step.Out) != body || step.State != inspect.Done {
+			t.Errorf("%s is shown as %s, in state %d", body, step.Out, step.State)
+		}
+	}
+}

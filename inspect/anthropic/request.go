@@ -2,14 +2,17 @@ package anthropic
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/tidwall/gjson"
 
 	"callgate/inspect"
+	"callgate/inspect/rawjson"
 	"callgate/inspect/strictjson"
 	"callgate/inspect/toolcall"
 )
@@ -24,93 +27,87 @@ const sessionHeader = "X-Claude-Code-Session-Id"
 
 // readRequest scans the top level once. Values that do not matter, the history
 // above all, are skipped and not descended into.
-func readRequest(h inspect.Head, body []byte) (inspect.Info, error) {
-	info := inspect.Info{Lanes: 1}
-	seen := make(map[string]bool, len(requestKeys))
+// threaded says that the provider holds the history.
+func readRequest(h inspect.Head, body []byte) (info inspect.Info, threaded bool, err error) {
+	info.Lanes = 1
+	var seen []string
 	var hosted []toolcall.Tool
-	err := topLevel(body, func(key, value []byte) error {
-		exact, ok := requestKeys[foldedKey(key)]
+	err = topLevel(body, func(w *rawjson.Walk) error {
+		exact, ok := requestKeys[strictjson.Fold(rawjson.KeyText(body, w.Key))]
 		if !ok {
 			return nil
 		}
-		if exact != string(key) {
-			return fmt.Errorf("the key %q reads like %q and is not written so", key, exact)
+		if !w.Is(exact) {
+			return fmt.Errorf("the key %q reads like %q and is not written so", w.Key.In(body), exact)
 		}
-		if seen[exact] {
+		if slices.Contains(seen, exact) {
 			return fmt.Errorf("the key %q stands twice", exact)
 		}
-		seen[exact] = true
+		seen = append(seen, exact)
 		switch exact {
 		case "model":
-			info.Model = gjson.ParseBytes(value).String()
+			info.Model = rawjson.Text(body, w.Val)
 		case "stream":
-			info.Stream = string(value) == "true"
+			info.Stream = string(w.Val.In(body)) == "true"
 		case "tools":
-			info.Tools = readTools(value)
+			info.Tools = readTools(body, w.Val)
 		case "mcp_servers":
-			hosted = readServers(value)
+			hosted = readServers(body, w.Val)
+		case "thread":
+			threaded = rawjson.IsObject(body, w.Val)
 		case "metadata":
-			info.Session, info.User = readUser(gjson.GetBytes(value, "user_id").String())
+			info.Session, info.User = readUser(rawjson.Text(body, member(body, w.Val, "user_id")))
 		case "output_format":
-			info.Structured = info.Structured || value[0] == '{'
+			info.Structured = info.Structured || rawjson.IsObject(body, w.Val)
 		case "output_config":
-			info.Structured = info.Structured || gjson.GetBytes(value, "format").IsObject()
+			info.Structured = info.Structured || rawjson.IsObject(body, member(body, w.Val, "format"))
 		}
 		return nil
 	})
 	if err != nil {
-		return inspect.Info{}, &inspect.Error{Dialect: Name, Where: "request", Reason: "the body cannot be read one way only", Err: err}
+		return inspect.Info{}, false, &inspect.Error{Dialect: Name, Where: "request", Reason: "the body cannot be read one way only", Err: err}
 	}
 	info.Tools = append(info.Tools, hosted...)
 	if s := http.Header(h.Header).Get(sessionHeader); s != "" {
 		info.Session = s
 	}
-	return info, nil
+	return info, threaded, nil
 }
 
-// foldedKey gives the folded form of a raw key, its escapes undone.
-func foldedKey(raw []byte) string {
-	if bytes.IndexByte(raw, '\\') < 0 {
-		return strictjson.Fold(string(raw))
-	}
-	return strictjson.Fold(string(appendUnescaped(nil, raw)))
-}
-
-// topLevel calls each for every key of the object in body, with the key as it
-// is written between its quotes and the raw value. It checks the shape of the
-// top level only.
-func topLevel(body []byte, each func(key, value []byte) error) error {
-	s := scanner{b: body}
-	if !s.take('{') {
+// topLevel calls each for every member of the object that body is. It checks
+// the shape of the top level only.
+func topLevel(body []byte, each func(w *rawjson.Walk) error) error {
+	doc := rawjson.All(body)
+	if !rawjson.IsObject(body, doc) {
 		return fmt.Errorf("it is not a JSON object")
 	}
-	if !s.take('}') {
-		for {
-			key, ok := s.rawString()
-			if !ok || !s.take(':') {
-				return fmt.Errorf("a key is not well-formed at byte %d", s.i)
-			}
-			value := s.skip()
-			if len(value) == 0 {
-				return fmt.Errorf("a value is not well-formed at byte %d", s.i)
-			}
-			if err := each(key, value); err != nil {
-				return err
-			}
-			if s.take(',') {
-				continue
-			}
-			if !s.take('}') {
-				return fmt.Errorf("the object goes on wrongly at byte %d", s.i)
-			}
-			break
+	w := rawjson.Open(body, doc)
+	end, between := doc.From+1, ""
+	for w.Next() {
+		if !only(body[end:w.Item.From], between) {
+			return fmt.Errorf("the object goes on wrongly at byte %d", end)
 		}
+		if raw := w.Key.In(body); escaped(raw) && strictjson.StringLen(body[w.Key.From-1:]) != len(raw)+2 {
+			return fmt.Errorf("a key is not well-formed at byte %d", w.Key.From)
+		}
+		if err := each(&w); err != nil {
+			return err
+		}
+		end, between = w.Item.To, ","
 	}
-	if s.space(); s.i != len(body) {
-		return fmt.Errorf("something stands behind the object at byte %d", s.i)
+	switch {
+	case w.Bad():
+		return fmt.Errorf("it is not well-formed at byte %d", w.At())
+	case !only(body[end:w.At()-1], ""):
+		return fmt.Errorf("the object goes on wrongly at byte %d", end)
+	case rawjson.Space(body, w.At()) != len(body):
+		return fmt.Errorf("something stands behind the object at byte %d", w.At())
 	}
 	return nil
 }
+
+// only reports whether b is the given text, with white space around it.
+func only(b []byte, text string) bool { return string(bytes.Trim(b, " \t\r\n")) == text }
 
 // hostedTools are the types, without their date, of the tools that the
 // provider runs itself. All others run on the client.
@@ -168,32 +165,45 @@ func foldedName(name string) string {
 	}, strictjson.Fold(name))
 }
 
-func readTools(raw []byte) []toolcall.Tool {
+func readTools(b []byte, list rawjson.Span) []toolcall.Tool {
 	var tools []toolcall.Tool
-	gjson.ParseBytes(raw).ForEach(func(_, t gjson.Result) bool {
-		tool := toolcall.Tool{Name: t.Get("name").String(), Type: t.Get("type").String()}
-		if tool.Type == "" {
-			tool.Type = "custom"
+	for w := rawjson.Open(b, list); w.Next(); {
+		var tool toolcall.Tool
+		server := ""
+		for t := rawjson.Open(b, w.Val); t.Next(); {
+			key := t.Key.In(b)
+			if escaped(key) {
+				key = []byte(rawjson.KeyText(b, t.Key))
+			}
+			// Of a key that stands twice the first counts.
+			switch string(key) {
+			case "name":
+				tool.Name = cmp.Or(tool.Name, rawjson.Text(b, t.Val))
+			case "type":
+				tool.Type = cmp.Or(tool.Type, rawjson.Text(b, t.Val))
+			case "input_schema":
+				if tool.Schema == nil && rawjson.IsObject(b, t.Val) {
+					tool.Schema = bytes.Clone(t.Val.In(b)) // the body may be let go before it
+				}
+			case "mcp_server_name":
+				server = cmp.Or(server, rawjson.Text(b, t.Val))
+			}
 		}
-		if schema := t.Get("input_schema"); schema.IsObject() {
-			tool.Schema = []byte(schema.Raw)
-		}
-		if tool.Hosted = isHosted(tool.Type); tool.Hosted && tool.Name == "" {
-			tool.Name = t.Get("mcp_server_name").String()
+		tool.Type = cmp.Or(tool.Type, "custom")
+		if tool.Hosted = isHosted(tool.Type); tool.Hosted {
+			tool.Name = cmp.Or(tool.Name, server)
 		}
 		tools = append(tools, tool)
-		return true
-	})
+	}
 	return tools
 }
 
 // readServers gives the MCP servers that the provider is to call itself.
-func readServers(raw []byte) []toolcall.Tool {
+func readServers(b []byte, list rawjson.Span) []toolcall.Tool {
 	var tools []toolcall.Tool
-	gjson.ParseBytes(raw).ForEach(func(_, s gjson.Result) bool {
-		tools = append(tools, toolcall.Tool{Name: s.Get("name").String(), Type: "mcp_server", Hosted: true})
-		return true
-	})
+	for w := rawjson.Open(b, list); w.Next(); {
+		tools = append(tools, toolcall.Tool{Name: rawjson.Text(b, member(b, w.Val, "name")), Type: "mcp_server", Hosted: true})
+	}
 	return tools
 }
 

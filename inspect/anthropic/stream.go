@@ -6,10 +6,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tidwall/gjson"
-
 	"callgate/inspect"
 	"callgate/inspect/frame"
+	"callgate/inspect/rawjson"
 	"callgate/inspect/strictjson"
 	"callgate/inspect/toolcall"
 )
@@ -24,11 +23,11 @@ type stream struct {
 
 	step   inspect.Step
 	phase  phase
-	id     string
+	id     string // of the first round
 	model  string
 	finish string
-	in     int64
-	out    int64
+	mould  mould
+	tokens
 
 	next    int      // the index that the provider's next block must have
 	open    []*block // the provider's open blocks
@@ -39,6 +38,18 @@ type stream struct {
 	ended   bool // EndRound was called
 	end     inspect.End
 	failed  *inspect.Error
+	broke   bool // the provider has reported an error
+
+	// Of a turn that is made good in later requests.
+	rounds    int // begun so far
+	suspended bool
+	threaded  bool
+	heard     *heard // nil in all others
+	past      past
+
+	// Room for what most answers hold.
+	callRoom              [4]*call
+	openRoom, visibleRoom [2]*block
 }
 
 // phase is how far the provider has come.
@@ -73,8 +84,8 @@ const (
 	callBlock
 )
 
-func kindOf(typ string) blockKind {
-	switch typ {
+func kindOf(typ []byte) blockKind {
+	switch string(typ) {
 	case "text":
 		return textBlock
 	case "thinking":
@@ -86,12 +97,16 @@ func kindOf(typ string) blockKind {
 }
 
 func newStream(r *request) *stream {
-	t := &stream{in: -1, out: -1, model: r.info.Model}
+	t := &stream{tokens: unknownTokens, model: r.info.Model, rounds: 1, threaded: r.threaded}
 	t.lim = r.limits
+	if t.repair = r.repair; t.repair {
+		t.heard = hearings.Get().(*heard)
+	}
 	t.tools = r.info.Tools
 	t.structured = r.info.Structured
 	t.sse.Max = r.limits.Frame
 	t.onEvent = t.event
+	t.calls, t.open, t.visible = t.callRoom[:0], t.openRoom[:0], t.visibleRoom[:0]
 	return t
 }
 
@@ -111,16 +126,21 @@ func (t *stream) Feed(dst, p []byte) (inspect.Step, error) {
 }
 
 // begin starts a step that appends to dst.
-func (t *stream) begin(dst []byte) { t.dst, t.step = dst, inspect.Step{} }
+func (t *stream) begin(dst []byte) { t.dst = dst }
 
 // give ends a step.
 func (t *stream) give() inspect.Step {
 	s := t.step
 	s.Out = t.dst
-	t.dst, t.step = nil, inspect.Step{}
+	t.dst = nil
+	if s.Calls != nil || s.Hosted != nil {
+		t.step = inspect.Step{}
+	}
 	switch {
 	case t.done:
 		s.State = inspect.Done
+	case t.suspended:
+		s.State = inspect.Suspended
 	case t.blocked():
 		s.State = inspect.Waiting
 	}
@@ -152,7 +172,7 @@ func (t *stream) event(ev *frame.Event) error {
 			return t.settleQueue()
 		}
 		if string(ev.Name) == "content_block_delta" && t.phase == running {
-			if d, ok := scanDelta(ev.Data); ok && t.plain(ev, d) {
+			if d, ok := t.mould.read(ev.Data); ok && t.plain(ev, &d) {
 				return t.settleQueue()
 			}
 		}
@@ -166,14 +186,16 @@ func (t *stream) event(ev *frame.Event) error {
 // settleQueue gives out what is free and keeps the rest within its bound.
 func (t *stream) settleQueue() error {
 	t.drain()
-	t.step.Calls = t.issue(t.step.Calls)
+	if t.issued < len(t.calls) {
+		t.step.Calls = t.issue(t.step.Calls)
+	}
 	if len(t.held)+len(t.queue)*entryCost > t.lim.Held {
 		return t.limit("more than " + strconv.Itoa(t.lim.Held) + " bytes wait behind a call")
 	}
 	if reason := t.tooMuch(); reason != "" {
 		return t.limit(reason)
 	}
-	return nil
+	return t.tooLong()
 }
 
 func (t *stream) limit(reason string) error {
@@ -182,7 +204,7 @@ func (t *stream) limit(reason string) error {
 
 // plain handles a delta that matched the template. It reports false when the
 // delta does not belong to the block it names.
-func (t *stream) plain(ev *frame.Event, d delta) bool {
+func (t *stream) plain(ev *frame.Event, d *delta) bool {
 	b := t.find(d.index)
 	if b == nil {
 		return false
@@ -197,7 +219,7 @@ func (t *stream) plain(ev *frame.Event, d delta) bool {
 			return true
 		}
 	case d.kind == inputDelta && b.kind == hostedBlock:
-		if t.bare && len(d.value) > 0 {
+		if t.bare && !emptyString(d.value) {
 			return false
 		}
 		t.hostedInput(b, d.value)
@@ -207,14 +229,17 @@ func (t *stream) plain(ev *frame.Event, d delta) bool {
 		return false
 	}
 	t.dropped, t.current = false, b
-	t.part(opPart, ev, b, d.at, d.n)
+	if t.heard != nil && d.kind != inputDelta {
+		t.hear(b, sayings[d.kind], d.value[1:len(d.value)-1])
+	}
+	t.part(opPart, ev, b, d.at)
 	return true
 }
 
-// input adds a piece of a call's arguments. The pieces follow the call's start
+// input adds a piece of a call's arguments, a string. The pieces follow the call's start
 // with nothing of another block between: clients that do not look at indexes
 // would add them to that one.
-func (t *stream) input(b *block, raw []byte) {
+func (t *stream) input(b *block, lit []byte) {
 	c := b.call
 	if t.current != b {
 		c.blame(toolcall.FaultAmbiguous, "something of another block stands between the pieces of its arguments")
@@ -224,9 +249,12 @@ func (t *stream) input(b *block, raw []byte) {
 		return
 	}
 	// Even if all of it were escapes it may be too long.
-	if len(c.deltas)+len(raw) <= 6*t.lim.Args {
+	if len(c.deltas)+len(lit) <= 6*t.lim.Args+len(`""`) {
+		if c.deltas == nil {
+			c.deltas = make([]byte, 0, 256)
+		}
 		n := len(c.deltas)
-		c.deltas = appendUnescaped(c.deltas, raw)
+		c.deltas = strictjson.AppendString(c.deltas, lit)
 		t.weight += len(c.deltas) - n
 		if len(c.deltas) <= t.lim.Args {
 			return
@@ -236,9 +264,9 @@ func (t *stream) input(b *block, raw []byte) {
 }
 
 // hostedInput adds a piece of the arguments of a call that the provider runs.
-func (t *stream) hostedInput(b *block, raw []byte) {
+func (t *stream) hostedInput(b *block, lit []byte) {
 	n := len(b.input)
-	b.input = appendUnescaped(b.input, raw)
+	b.input = strictjson.AppendString(b.input, lit)
 	t.weight += len(b.input) - n
 }
 
@@ -278,48 +306,51 @@ func (t *stream) slow(ev *frame.Event) error {
 	case t.phase == stopped:
 		return t.fault(ev, toolcall.FaultAmbiguous, "it stands behind the end of the message")
 	}
+	if string(ev.Name) == "content_block_stop" {
+		if index, ok := scanStop(ev.Data); ok {
+			return t.blockStop(ev, index, unended)
+		}
+	}
 	if err := strictjson.Object(ev.Data, strictjson.Options{Depth: t.lim.Depth, Surrogates: true}); err != nil {
 		return t.fault(ev, toolcall.FaultAmbiguous, "its data cannot be read: "+err.Error())
 	}
-	root := gjson.ParseBytes(ev.Data)
-	typ := words(root.Get("type"))
-	if string(ev.Name) != typ {
-		if string(ev.Name) == "error" && !root.Get("type").Exists() && !callShaped(root) {
+	root := rawjson.All(ev.Data)
+	at := member(ev.Data, root, "type")
+	typ := word(ev.Data, at)
+	if string(ev.Name) != string(typ) {
+		if string(ev.Name) == "error" && !at.There() && !callShaped(ev.Data, root) {
 			return t.failure(ev)
 		}
-		return t.fault(ev, toolcall.FaultAmbiguous, "the event is named "+strconv.Quote(string(ev.Name))+" and its data says "+strconv.Quote(typ))
+		return t.fault(ev, toolcall.FaultAmbiguous, "the event is named "+strconv.Quote(string(ev.Name))+" and its data says "+strconv.Quote(string(typ)))
 	}
-	quiet, ok := quietEvents[typ]
-	if !ok {
-		quiet = quietError
-	}
-	if f := level(root, eventKeys, quiet); f.reason != "" {
+	var m members
+	if f := level(ev.Data, root, eventKeys, quietIn(typ), &m); f.reason != "" {
 		return t.fault(ev, f.fault, f.reason)
 	}
-	switch typ {
+	switch string(typ) {
 	case "ping":
 		t.dropped = false
 		t.pass(opPass, ev.Raw)
 		return nil
 	case "message_start":
-		return t.start(ev, root)
+		return t.start(ev, m[keyMessage])
 	case "content_block_start":
 		if unended {
 			return t.fault(ev, toolcall.FaultAmbiguous, ev.Odd)
 		}
-		return t.blockStart(ev, root)
+		return t.blockStart(ev, m[keyIndex], m[keyContentBlock])
 	case "content_block_delta":
-		return t.blockDelta(ev, root, unended)
+		return t.blockDelta(ev, m[keyIndex], m[keyDelta], unended)
 	case "content_block_stop":
-		return t.blockStop(ev, root, unended)
+		return t.blockStop(ev, m[keyIndex], unended)
 	case "message_delta":
-		return t.messageDelta(ev, root)
+		return t.messageDelta(ev, m[keyDelta], m[keyUsage])
 	case "message_stop":
 		return t.messageStop(ev)
 	case "error":
 		return t.failure(ev)
 	}
-	return t.fault(ev, toolcall.FaultUnknown, "an event of type "+strconv.Quote(typ)+" cannot be read")
+	return t.fault(ev, toolcall.FaultUnknown, "an event of type "+strconv.Quote(string(typ))+" cannot be read")
 }
 
 // fault withholds an event. Inside a call it spoils the call. Elsewhere it
@@ -347,81 +378,80 @@ func (t *stream) fault(ev *frame.Event, f toolcall.Fault, reason string) error {
 	if err := t.add(c); err != nil {
 		return err
 	}
+	if t.heard != nil {
+		t.heard.items = append(t.heard.items, saidBlock{call: c})
+	}
 	t.push(entry{op: opFault, call: c}, nil)
 	return nil
 }
 
-func (t *stream) start(ev *frame.Event, root gjson.Result) error {
+func (t *stream) start(ev *frame.Event, message rawjson.Span) error {
 	if t.phase != unstarted {
 		return t.fault(ev, toolcall.FaultAmbiguous, "the message starts a second time")
 	}
-	m := root.Get("message")
-	if !m.IsObject() {
+	b := ev.Data
+	if !rawjson.IsObject(b, message) {
 		return t.fault(ev, toolcall.FaultAmbiguous, "it starts no message")
 	}
-	if f := level(m, messageKeys, quietMessage); f.reason != "" {
+	var m members
+	if f := level(b, message, messageKeys, quietMessage, &m); f.reason != "" {
 		return t.fault(ev, f.fault, f.reason)
 	}
-	if c := m.Get("content"); c.Type != gjson.Null && (!c.IsArray() || len(c.Array()) > 0) {
+	if c := m[keyContent]; !rawjson.Null(b, c) && (!rawjson.IsArray(b, c) || rawjson.Nested(b, c)) {
 		return t.fault(ev, toolcall.FaultUnknown, "the message starts with content in it")
 	}
 	t.phase, t.dropped = running, false
-	t.id = words(m.Get("id"))
-	if model := words(m.Get("model")); model != "" {
-		t.model = model
+	id, model := rawjson.Text(b, m[keyID]), word(b, m[keyModel])
+	if t.rounds == 1 {
+		t.id = id
+		if len(model) > 0 && string(model) != t.model {
+			t.model = string(model)
+		}
 	}
-	t.usage(m.Get("usage"))
+	t.past.id = id
+	t.count(b, m[keyUsage])
 	t.pass(opMessage, ev.Raw)
 	return nil
 }
 
-func (t *stream) usage(u gjson.Result) {
-	if n := count(u.Get("input_tokens")); n >= 0 {
-		t.in = n
-	}
-	if n := count(u.Get("output_tokens")); n >= 0 {
-		t.out = n
-	}
-}
-
-func (t *stream) blockStart(ev *frame.Event, root gjson.Result) error {
-	index := root.Get("index")
-	n, ok := wholeNumber(index)
+func (t *stream) blockStart(ev *frame.Event, index, content rawjson.Span) error {
+	n, ok := rawjson.Whole(ev.Data, index)
 	switch {
 	case t.phase == unstarted:
 		return t.fault(ev, toolcall.FaultAmbiguous, "a block starts before the message")
 	case t.phase == finished:
 		return t.fault(ev, toolcall.FaultAmbiguous, "a block starts behind the stop reason")
 	case !ok || n != t.next:
-		return t.fault(ev, toolcall.FaultAmbiguous, "a block starts with index "+strconv.Quote(index.Raw)+" where "+strconv.Itoa(t.next)+" is next")
+		return t.fault(ev, toolcall.FaultAmbiguous, "a block starts with index "+strconv.Quote(string(index.In(ev.Data)))+" where "+strconv.Itoa(t.next)+" is next")
 	}
 	if len(t.open) >= maxOpen {
 		return t.limit("more than " + strconv.Itoa(maxOpen) + " blocks are open at once")
 	}
-	b := &block{index: n}
-	content := root.Get("content_block")
-	if t.isCall(content) {
-		if err := t.callStart(b, ev, content); err != nil {
+	r := t.readBlock(ev.Data, content)
+	var b *block
+	switch {
+	case r.isCall:
+		var err error
+		if b, err = t.callStart(ev, &r); err != nil {
 			return err
 		}
-	} else {
-		typ := words(content.Get("type"))
-		if f := blockLevel(typ, content); f.reason != "" {
-			return t.fault(ev, f.fault, f.reason)
+	case r.flaw.reason != "":
+		return t.fault(ev, r.flaw.fault, r.flaw.reason)
+	default:
+		b = &block{kind: r.kind, typ: own(r.typ)}
+		if b.kind == hostedBlock {
+			t.hostedStart(b, ev.Data, &r)
 		}
-		b.kind, b.typ = kindOf(typ), strings.Clone(typ)
-		b.id, b.name = strings.Clone(words(content.Get("id"))), strings.Clone(words(content.Get("name")))
-		t.weight += len(b.id) + len(b.name)
-		if in := content.Get("input"); b.kind == hostedBlock && in.Raw != "{}" {
-			b.input = []byte(in.Raw)
-			t.weight += len(b.input)
-		}
+	}
+	b.index = n
+	if t.heard != nil {
+		t.hearStart(b, content.In(ev.Data))
 	}
 	t.crossed(b)
 	t.next++
 	t.dropped, t.current = false, b
 	t.open = append(t.open, b)
-	t.part(opBlock, ev, b, index.Index, len(index.Raw))
+	t.part(opBlock, ev, b, index)
 	return nil
 }
 
@@ -430,26 +460,42 @@ func (t *stream) blockStart(ev *frame.Event, root gjson.Result) error {
 const maxOpen = 100
 
 // callStart takes in the start of a call.
-func (t *stream) callStart(b *block, ev *frame.Event, content gjson.Result) error {
-	c := &call{}
+func (t *stream) callStart(ev *frame.Event, r *item) (*block, error) {
+	both := &struct {
+		block block
+		call  call
+	}{}
+	b, c := &both.block, &both.call
 	b.kind, b.call = callBlock, c
-	f := t.readCall(&c.Call, content)
+	f := r.fill(&c.Call, ev.Data)
 	c.blame(f.fault, f.reason)
 	switch {
-	case lone(content.Raw, t.lim.Depth):
+	case lone(r.at.In(ev.Data), t.lim.Depth):
 		c.blame(toolcall.FaultAmbiguous, "half a surrogate pair stands in its block")
 	case frame.OtherBreaks(ev.Data):
 		c.blame(toolcall.FaultAmbiguous, otherBreak)
 	}
-	in := content.Get("input")
-	start := in.Raw
-	if !in.Exists() && f.fault == toolcall.FaultUnknown {
-		start = content.Raw
+	c.input = r.members[keyInput]
+	start := c.input
+	if !start.There() && f.fault == toolcall.FaultUnknown {
+		start = r.at
 	}
-	// One byte past the limit is enough to know that it is too long.
-	c.start, c.input = []byte(start[:min(len(start), t.lim.Args+1)]), spotOf(in)
+	// One byte past the limit is enough to know that it is too long. An empty
+	// object is what settle puts in.
+	if raw := start.In(ev.Data); string(raw) != "{}" {
+		c.start = bytes.Clone(raw[:min(len(raw), t.lim.Args+1)])
+	}
 	t.weight += len(c.start)
-	return t.add(c)
+	return b, t.add(c)
+}
+
+// hostedStart takes in the start of a call that the provider runs.
+func (t *stream) hostedStart(b *block, data []byte, r *item) {
+	b.id, b.name = rawjson.Text(data, r.members[keyID]), rawjson.Text(data, r.members[keyName])
+	if in := r.members[keyInput].In(data); string(in) != "{}" {
+		b.input = bytes.Clone(in)
+	}
+	t.weight += len(b.id) + len(b.name) + len(b.input)
 }
 
 const otherBreak = "a character that ends a line for some readers stands in it without an escape"
@@ -470,49 +516,53 @@ func (t *stream) crossed(b *block) {
 	}
 }
 
-func (t *stream) blockDelta(ev *frame.Event, root gjson.Result, unended bool) error {
-	index := root.Get("index")
-	n, ok := wholeNumber(index)
+func (t *stream) blockDelta(ev *frame.Event, index, d rawjson.Span, unended bool) error {
+	n, ok := rawjson.Whole(ev.Data, index)
 	b := t.find(n)
 	if !ok || b == nil {
-		return t.fault(ev, toolcall.FaultAmbiguous, "a delta names the block "+strconv.Quote(index.Raw)+", which is not open")
+		return t.fault(ev, toolcall.FaultAmbiguous, "a delta names the block "+strconv.Quote(string(index.In(ev.Data)))+", which is not open")
 	}
-	d := root.Get("delta")
-	if !d.IsObject() {
+	if !rawjson.IsObject(ev.Data, d) {
 		return t.fault(ev, toolcall.FaultAmbiguous, "a delta holds nothing")
 	}
-	if f := level(d, deltaKeys, quietDelta); f.reason != "" {
+	var m members
+	if f := level(ev.Data, d, deltaKeys, quietDelta, &m); f.reason != "" {
 		return t.fault(ev, f.fault, f.reason)
 	}
-	if f := deltaFlaw(d, b); f.reason != "" {
+	if f := deltaFlaw(ev.Data, d, &m, b); f.reason != "" {
 		return t.fault(ev, f.fault, f.reason)
 	}
-	piece := d.Get("partial_json")
+	piece := m[keyPartialJSON].In(ev.Data)
 	switch {
-	case b.kind == callBlock && (unended || lone(piece.Raw, t.lim.Depth)):
+	case b.kind == callBlock && (unended || lone(piece, t.lim.Depth)):
 		return t.fault(ev, toolcall.FaultAmbiguous, "a piece of its arguments reads differently for different readers")
 	case b.kind == callBlock && frame.OtherBreaks(ev.Data):
 		return t.fault(ev, toolcall.FaultAmbiguous, otherBreak)
 	case b.kind == callBlock:
-		if t.input(b, inner(piece)); b.call.Fault != toolcall.FaultNone {
+		if t.input(b, piece); b.call.Fault != toolcall.FaultNone {
 			return nil
 		}
-	case b.kind == hostedBlock && t.bare && len(words(piece)) > 0:
+	case b.kind == hostedBlock && t.bare && !emptyString(piece):
 		return t.fault(ev, toolcall.FaultAmbiguous, "clients that do not look at blocks take these arguments for those of the call before, which has none")
 	case b.kind == hostedBlock:
-		t.hostedInput(b, inner(piece))
+		t.hostedInput(b, piece)
 	}
 	t.dropped, t.current = false, b
-	t.part(opPart, ev, b, index.Index, len(index.Raw))
+	if t.heard != nil {
+		t.hearDelta(b, ev.Data, &m)
+	}
+	t.part(opPart, ev, b, index)
 	return nil
 }
 
-func (t *stream) blockStop(ev *frame.Event, root gjson.Result, unended bool) error {
-	index := root.Get("index")
-	n, ok := wholeNumber(index)
+// emptyString reports whether a string has nothing between its quotes.
+func emptyString(lit []byte) bool { return len(lit) == len(`""`) }
+
+func (t *stream) blockStop(ev *frame.Event, index rawjson.Span, unended bool) error {
+	n, ok := rawjson.Whole(ev.Data, index)
 	b := t.find(n)
 	if !ok || b == nil {
-		return t.fault(ev, toolcall.FaultAmbiguous, "the block "+strconv.Quote(index.Raw)+" ends and is not open")
+		return t.fault(ev, toolcall.FaultAmbiguous, "the block "+strconv.Quote(string(index.In(ev.Data)))+" ends and is not open")
 	}
 	if unended && b.kind == callBlock {
 		return t.fault(ev, toolcall.FaultAmbiguous, ev.Odd)
@@ -529,7 +579,7 @@ func (t *stream) blockStop(ev *frame.Event, root gjson.Result, unended bool) err
 	case hostedBlock:
 		t.hostedDone(b)
 	}
-	t.part(opBlockStop, ev, b, index.Index, len(index.Raw))
+	t.part(opBlockStop, ev, b, index)
 	return nil
 }
 
@@ -555,22 +605,27 @@ func (t *stream) truncate(reason string) {
 	t.open = keep
 }
 
-func (t *stream) messageDelta(ev *frame.Event, root gjson.Result) error {
-	d := root.Get("delta")
+func (t *stream) messageDelta(ev *frame.Event, d, u rawjson.Span) error {
 	if t.phase == unstarted {
 		return t.fault(ev, toolcall.FaultAmbiguous, "the message ends before it starts")
 	}
-	if f := level(d, deltaKeys, quietFinish); f.reason != "" && d.Type != gjson.Null {
+	var m members
+	if f := level(ev.Data, d, deltaKeys, quietFinish, &m); f.reason != "" && !rawjson.Null(ev.Data, d) {
 		return t.fault(ev, f.fault, f.reason)
 	}
-	if reason := d.Get("stop_reason"); reason.Type == gjson.String {
-		t.truncate("the message ended (" + reason.Str + ") inside the call")
-		t.finish, t.phase = reason.Str, finished
+	if reason := word(ev.Data, m[keyStopReason]); reason != nil {
+		t.finish, t.phase = own(reason), finished
+		if len(t.open) > 0 {
+			t.truncate("the message ended (" + t.finish + ") inside the call")
+		}
 	}
-	t.usage(root.Get("usage"))
+	t.count(ev.Data, u)
 	t.dropped = false
-	reason := d.Get("stop_reason")
-	t.part(opFinish, ev, nil, reason.Index, len(reason.Raw))
+	if t.rounds > 1 {
+		t.laterFinish(ev.Data, u)
+		return nil
+	}
+	t.part(opFinish, ev, nil, m[keyStopReason])
 	return nil
 }
 
@@ -587,7 +642,7 @@ func (t *stream) messageStop(ev *frame.Event) error {
 // failure passes an error event on. Nothing may follow it.
 func (t *stream) failure(ev *frame.Event) error {
 	t.truncate("the provider reported an error inside the call")
-	t.phase, t.dropped = stopped, false
+	t.phase, t.dropped, t.broke = stopped, false, true
 	t.pass(opError, ev.Raw)
 	return nil
 }
@@ -597,6 +652,9 @@ func (t *stream) Resolve(dst []byte, seq int, r inspect.Ruling) (inspect.Step, e
 	t.begin(dst)
 	if t.done || !t.rule(seq, r) {
 		return t.give(), inspect.Unresolvable(seq)
+	}
+	if t.heard != nil {
+		t.hushed(t.calls[seq])
 	}
 	t.drain()
 	t.conclude()
@@ -638,13 +696,22 @@ func (t *stream) EndRound(dst []byte, end inspect.End) (inspect.Step, error) {
 // conclude finishes the turn once everything was given out. Where something
 // was withheld and the provider did not end its answer, it is ended here.
 func (t *stream) conclude() {
-	if !t.ended || t.done || len(t.queue) > 0 {
+	if !t.ended || t.done {
+		return
+	}
+	if t.suspends() {
+		t.suspend()
+		return
+	}
+	if len(t.queue) > 0 {
 		return
 	}
 	t.done = true
-	if _, withheld := t.count(); withheld == 0 || t.end != inspect.EndClean || t.over {
+	defer t.forget()
+	if _, withheld := t.tally(); withheld == 0 || t.end != inspect.EndClean || t.over {
 		return
 	}
+	t.sayRefused()
 	if !t.started {
 		text := strings.Join(t.texts, "\n\n")
 		t.texts = nil
@@ -668,7 +735,7 @@ func (t *stream) KeepAlive(dst []byte) []byte {
 		return dst
 	}
 	t.dst = dst
-	t.beat(t.blocked() && !t.finishShown)
+	t.beat(t.sign())
 	dst, t.dst = t.dst, nil
 	return dst
 }
@@ -678,8 +745,10 @@ func (t *stream) Abandon(dst []byte, text string) []byte {
 	if t.done {
 		return dst
 	}
-	t.done, t.altered = true, true
-	t.queue, t.held, t.head = nil, nil, 0
+	if t.suspended {
+		t.past.ending = text
+	}
+	t.stopHere()
 	t.dst = dst
 	switch {
 	case t.over:
@@ -697,7 +766,8 @@ func (t *stream) Abandon(dst []byte, text string) []byte {
 
 // Record tells what the provider said against what was shown.
 func (t *stream) Record() inspect.Record {
-	r := inspect.Record{ID: t.id, Model: t.model, Finish: t.finish, Shown: t.reason, InputTokens: t.in, OutputTokens: t.out, Altered: t.altered}
-	r.Calls, r.Withheld = t.count()
+	r := inspect.Record{ID: t.id, Model: t.model, Finish: t.finish, Shown: t.reason, Rounds: t.rounds, Altered: t.altered}
+	r.InputTokens, r.OutputTokens, r.Billed = t.in, t.total(), t.billed()
+	r.Calls, r.Withheld = t.tally()
 	return r
 }

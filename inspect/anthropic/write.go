@@ -1,31 +1,13 @@
 package anthropic
 
 import (
-	"slices"
 	"strconv"
 
 	"github.com/tidwall/gjson"
 
 	"callgate/inspect/frame"
+	"callgate/inspect/rawjson"
 )
-
-// edit replaces n bytes at a place.
-type edit struct {
-	at, n int
-	by    []byte
-}
-
-// patch appends raw with some places replaced. The edits must not overlap.
-func patch(dst, raw []byte, edits ...edit) []byte {
-	slices.SortFunc(edits, func(a, b edit) int { return a.at - b.at })
-	from := 0
-	for _, e := range edits {
-		dst = append(dst, raw[from:e.at]...)
-		dst = append(dst, e.by...)
-		from = e.at + e.n
-	}
-	return append(dst, raw[from:]...)
-}
 
 // appendText appends a whole text block.
 func appendText(dst []byte, index int, text string) []byte {
@@ -58,10 +40,15 @@ func appendStop(dst []byte, index int) []byte {
 }
 
 // appendFinish appends a message_delta. Clients need its usage.
-func appendFinish(dst []byte, reason string, out int64) []byte {
-	data := append([]byte(nil), `{"type":"message_delta","delta":{"stop_reason":"`+reason+`","stop_sequence":null},"usage":{"output_tokens":`...)
-	data = strconv.AppendInt(data, out, 10)
-	return frame.AppendEvent(dst, "message_delta", append(data, "}}"...))
+func (t *stream) appendFinish(reason string) {
+	data := append([]byte(nil), `{"type":"message_delta","delta":{"stop_reason":"`+reason+`","stop_sequence":null},"usage":`...)
+	if t.rounds > 1 {
+		data = append(t.merged(data, []byte("{}"), rawjson.Span{To: 2}), '}')
+	} else {
+		data = append(data, `{"output_tokens":`...)
+		data = append(strconv.AppendInt(data, max(t.out, 0), 10), "}}"...)
+	}
+	t.dst = frame.AppendEvent(t.dst, "message_delta", data)
 }
 
 // message gives a message object. Without a text it is one that starts.
@@ -88,3 +75,5 @@ func appendTextObject(dst []byte, text string) []byte {
 	dst = append(dst, `{"type":"text","text":`...)
 	return append(gjson.AppendJSONString(dst, text), '}')
 }
+
+func appendInt(dst []byte, n int) []byte { return strconv.AppendInt(dst, int64(n), 10) }

@@ -109,20 +109,39 @@ func stringEnd(b []byte, i int) int {
 	return -1
 }
 
+// kept are the ASCII characters that count, all but white space and controls.
+var kept = func() (k [utf8.RuneSelf]uint8) {
+	for c := ' ' + 1; c < 0x7f; c++ {
+		k[c] = 1
+	}
+	return k
+}()
+
 // words adds text without its white space. Bytes that are not UTF-8 become
 // U+FFFD.
 func (w *Writer) words(b []byte) {
-	for i := 0; i < len(b); {
-		c := b[i]
-		if c < utf8.RuneSelf {
-			if c > ' ' && c != 0x7f {
-				w.put(c)
+	for len(b) > 0 {
+		if len(w.room)-w.n < 64 {
+			w.flush()
+		}
+		// Most text is ASCII: each character is written, and the place moves on
+		// from those that count.
+		room, i, n := w.room[w.n:], 0, 0
+		for _, c := range b[:min(len(b), len(room))] {
+			if c >= utf8.RuneSelf {
+				break
 			}
+			room[n] = c
+			n += int(kept[c])
 			i++
+		}
+		w.n += n
+		b = b[i:]
+		if len(b) == 0 || b[0] < utf8.RuneSelf {
 			continue
 		}
-		r, n := utf8.DecodeRune(b[i:])
-		i += n
+		r, size := utf8.DecodeRune(b)
+		b = b[size:]
 		if unicode.IsSpace(r) {
 			continue
 		}

@@ -10,8 +10,14 @@
 //	rulings   one line a call: "SEQ release", "SEQ release ARGS" or
 //	          "SEQ withhold TEXT", TEXT bare or as a Go string. A call without a
 //	          line is released, or withheld without a text when it has a fault.
-//	cut       present when the round ends as inspect.EndCut
-//	abandon   the text of an Abandon that takes the place of the round's end
+//	response N  a further answer of the provider, from 2 on, for a turn that is
+//	          suspended behind the one before
+//	cut       present when the last round ends as inspect.EndCut
+//	abandon   the text of an Abandon that takes the place of the last round's end
+//	end       "abandon TEXT" or "fail TEXT": what ends a turn that is suspended
+//	          behind the last round
+//	alive     when a keep-alive is asked for, one word a line: "suspended" while
+//	          the turn is, "begun" before the first byte of a further round
 //	error     a part of the error that reading must end with; the turn is then
 //	          abandoned with AbandonText
 //	calls     what must be found: "SEQ LANE TYPE NAME ID ARGS FAULT", each word
@@ -19,14 +25,16 @@
 //	hosted    the same for calls that the provider ran, when there are any
 //	shown     the bytes the agent must get, all of them
 //	record    the turn's record, when the case is about it
+//	told      what later requests are to be told (inspect.Told), in cases that are
+//	          run by RunRepair
 //
 // Sections end in a line feed, bodies need not, and some bytes are better seen
 // than written. So in response and shown: U+240D (␍) stands for a carriage
 // return, U+2403 (␃) at the very end says that the last line has no line feed,
 // and U+241B (␛) with two hex digits stands for any one byte.
 //
-// The tests' -update flag writes calls, hosted, shown and record (the last two
-// only where they stand or are needed) from what the dialect does. The
+// The tests' -update flag writes calls, hosted, shown, told and record (hosted
+// and record only where they stand or are needed) from what the dialect does. The
 // difference is to be read as code.
 //
 // Words in a call's id, name or arguments that hold Mark are looked for in
@@ -64,16 +72,49 @@ type Case struct {
 	RequestBody  []byte
 	Response     inspect.Head
 	ResponseBody []byte
-	Rulings      map[int]inspect.Ruling
-	Cut          bool
+	// More are the answers of the rounds behind the first.
+	More    []Answer
+	Rulings map[int]inspect.Ruling
+	Cut     bool
 	// Abandon is the text to abandon with in place of the round's end, nil
 	// when the round ends.
 	Abandon *string
+	// End is what ends a turn that is suspended behind the last round, nil when
+	// none is meant to be.
+	End *End
+	// Alive are the points at which a keep-alive is asked for.
+	Alive map[string]bool
 	// Error is a part of the error that reading must end with, "" for none.
 	Error string
 
 	path    string
 	archive *txtar.Archive
+	form    *Form // of a case that is run by RunRepair
+}
+
+// Answer is what the provider answers in one round.
+type Answer struct {
+	Head inspect.Head
+	Body []byte
+}
+
+// End is an end that is not the provider's: Fail says which of the two it is.
+type End struct {
+	Fail bool
+	Text string
+}
+
+// rounds are all answers of the case.
+func (c *Case) rounds() []Answer {
+	return append([]Answer{{c.Response, c.ResponseBody}}, c.More...)
+}
+
+// size is the length of all answers together.
+func (c *Case) size() (n int) {
+	for _, a := range c.rounds() {
+		n += len(a.Body)
+	}
+	return n
 }
 
 // Load reads one case file.
@@ -114,16 +155,8 @@ func (c *Case) section(name string, data []byte) error {
 		c.Request = inspect.Head{Method: method, Path: path, Query: query, Header: header}
 		c.RequestBody = bytes.TrimSuffix(body, []byte("\n"))
 	case "response":
-		first, header, body, err := message(data)
-		if err != nil {
-			return err
-		}
-		status, err := strconv.Atoi(first)
-		if err != nil {
-			return fmt.Errorf("the first line must be a status: %w", err)
-		}
-		c.Response = inspect.Head{Status: status, Header: header}
-		c.ResponseBody, err = decode(body)
+		a, err := answer(data)
+		c.Response, c.ResponseBody = a.Head, a.Body
 		return err
 	case "rulings":
 		for line := range strings.Lines(string(data)) {
@@ -136,15 +169,53 @@ func (c *Case) section(name string, data []byte) error {
 	case "abandon":
 		text := strings.TrimSpace(string(data))
 		c.Abandon = &text
+	case "end":
+		word, text, _ := strings.Cut(strings.TrimSpace(string(data)), " ")
+		if word != "abandon" && word != "fail" || text == "" {
+			return fmt.Errorf("it must be abandon TEXT or fail TEXT")
+		}
+		c.End = &End{Fail: word == "fail", Text: text}
+	case "alive":
+		c.Alive = map[string]bool{}
+		for _, word := range strings.Fields(string(data)) {
+			if word != aliveSuspended && word != aliveBegun {
+				return fmt.Errorf("%q is neither %s nor %s", word, aliveSuspended, aliveBegun)
+			}
+			c.Alive[word] = true
+		}
 	case "error":
 		if c.Error = strings.TrimSpace(string(data)); c.Error == "" {
 			return fmt.Errorf("it must hold a part of the error")
 		}
-	case "calls", "hosted", "shown", "record":
+	case "calls", "hosted", "shown", "record", "told":
 	default:
-		return fmt.Errorf("no section has this name")
+		if name != fmt.Sprintf("response %d", len(c.More)+2) {
+			return fmt.Errorf("no section has this name in this place")
+		}
+		a, err := answer(data)
+		c.More = append(c.More, a)
+		return err
 	}
 	return nil
+}
+
+// The points of a run at which a case may ask for a keep-alive.
+const (
+	aliveSuspended = "suspended"
+	aliveBegun     = "begun"
+)
+
+func answer(data []byte) (a Answer, err error) {
+	first, header, body, err := message(data)
+	if err != nil {
+		return a, err
+	}
+	if a.Head.Status, err = strconv.Atoi(first); err != nil {
+		return a, fmt.Errorf("the first line must be a status: %w", err)
+	}
+	a.Head.Header = header
+	a.Body, err = decode(body)
+	return a, err
 }
 
 func (c *Case) ruling(line string) error {
@@ -314,8 +385,40 @@ func word(s string) string {
 }
 
 func recordLine(r inspect.Record) string {
-	return fmt.Sprintf("id=%s model=%s finish=%s shown=%s input=%d output=%d calls=%d withheld=%d altered=%t\n",
+	s := fmt.Sprintf("id=%s model=%s finish=%s shown=%s input=%d output=%d calls=%d withheld=%d altered=%t",
 		word(r.ID), word(r.Model), word(r.Finish), word(r.Shown), r.InputTokens, r.OutputTokens, r.Calls, r.Withheld, r.Altered)
+	if r.Rounds > 1 {
+		s += fmt.Sprintf(" rounds=%d billed=%d", r.Rounds, r.Billed)
+	}
+	return s + "\n"
+}
+
+// toldLines writes what later requests are told as the told section has it. The
+// digest of what was shown is held against the request's side by Form.Check.
+func toldLines(t inspect.Told) string {
+	var b strings.Builder
+	for i, r := range t.Rounds {
+		fmt.Fprintf(&b, "round %d %s\n", i+1, word(r.ID))
+		if r.Message != nil {
+			fmt.Fprintf(&b, "message %s\n", r.Message)
+		}
+		for _, id := range r.Calls {
+			fmt.Fprintf(&b, "call %s\n", word(id))
+		}
+		for _, f := range r.Refusals {
+			fmt.Fprintf(&b, "refusal %d %s\n", f.Call, strconv.Quote(f.Text))
+		}
+	}
+	fmt.Fprintf(&b, "unit %s", word(t.Unit.Answer))
+	for _, id := range t.Unit.Calls {
+		b.WriteString(" " + word(id))
+	}
+	b.WriteString("\n")
+	for _, n := range t.Notices {
+		fmt.Fprintf(&b, "notice %s\n", strconv.Quote(n))
+	}
+	fmt.Fprintf(&b, "mend=%t bound=%t\n", t.Mend, t.Bound)
+	return b.String()
 }
 
 // marks are the words of a call that must not be seen before its release.

@@ -32,8 +32,9 @@ func found(body []byte, find Finder) []string {
 // FuzzResponse feeds a dialect changed answers of one media type, seeded from
 // the case files that glob names (those of that media type; the request comes
 // from the case too). Whatever the bytes: nothing panics; how they are cut
-// changes nothing; no call is given out before its ruling; releasing all calls
-// gives the answer back, but for comments that are left out; after withholding all, or an Abandon at any point,
+// changes nothing of what is given out and of what is told; no call is given out
+// before its ruling; a turn that is suspended goes on with the same answer once
+// more, and is then abandoned; releasing all calls gives the answer back, but for comments that are left out; after withholding all, or an Abandon at any point,
 // find sees no call in what was given out.
 func FuzzResponse(f *testing.F, d inspect.Dialect, media, glob string, find Finder) {
 	f.Helper()
@@ -82,6 +83,7 @@ type outcome struct {
 	failed bool
 	// altered is what the turn's record says.
 	altered bool
+	told    inspect.Told
 }
 
 func (z *fuzzed) check() error {
@@ -93,9 +95,10 @@ func (z *fuzzed) check() error {
 	if err != nil {
 		return err
 	}
-	if callLines(whole.calls) != callLines(cut.calls) || !bytes.Equal(whole.out, cut.out) && !whole.failed {
-		return fmt.Errorf("cut into pieces of %d bytes the answer reads otherwise:\n%s%q\n%s%q",
-			z.piece, callLines(whole.calls), whole.out, callLines(cut.calls), cut.out)
+	if callLines(whole.calls) != callLines(cut.calls) || !whole.failed && (!bytes.Equal(whole.out, cut.out) ||
+		toldLines(whole.told) != toldLines(cut.told) || whole.told.Shown != cut.told.Shown) {
+		return fmt.Errorf("cut into pieces of %d bytes the answer reads otherwise:\n%s%q\n%s\n%s%q\n%s",
+			z.piece, callLines(whole.calls), whole.out, toldLines(whole.told), callLines(cut.calls), cut.out, toldLines(cut.told))
 	}
 	if calls := z.calls(whole.out); len(calls) > 0 {
 		return fmt.Errorf("all was withheld and %q was given out: %q", calls, whole.out)
@@ -152,8 +155,9 @@ func (z *fuzzed) run(piece int, release, late bool) (*outcome, error) {
 	}
 	var o outcome
 	done := 0
+	var state inspect.State
 	after := func(step inspect.Step, err error) bool {
-		o.out, o.calls = step.Out, append(o.calls, step.Calls...)
+		o.out, o.calls, state = step.Out, append(o.calls, step.Calls...), step.State
 		for _, call := range step.Calls {
 			o.faulty = o.faulty || call.Fault != toolcall.FaultNone
 		}
@@ -173,31 +177,59 @@ func (z *fuzzed) run(piece int, release, late bool) (*outcome, error) {
 		}
 		return nil
 	}
-	for b := z.body; len(b) > 0; {
-		n := min(piece, len(b))
-		if !after(turn.Feed(o.out, b[:n])) {
+	for round := 1; ; round++ {
+		for b := z.body; len(b) > 0; {
+			n := min(piece, len(b))
+			if !after(turn.Feed(o.out, b[:n])) {
+				return &o, nil
+			}
+			b = b[n:]
+			if !late {
+				if err := rule(); err != nil {
+					return nil, err
+				}
+			}
+		}
+		if !after(turn.EndRound(o.out, inspect.EndClean)) {
 			return &o, nil
 		}
-		b = b[n:]
-		if !late {
+		if done < len(o.calls) {
+			if calls := z.calls(o.out); done == 0 && len(calls) > 0 {
+				return nil, fmt.Errorf("no call has a ruling and %q was given out: %q", calls, o.out)
+			}
 			if err := rule(); err != nil {
 				return nil, err
 			}
 		}
-	}
-	if !after(turn.EndRound(o.out, inspect.EndClean)) {
-		return &o, nil
-	}
-	if done < len(o.calls) {
-		if calls := z.calls(o.out); done == 0 && len(calls) > 0 {
-			return nil, fmt.Errorf("no call has a ruling and %q was given out: %q", calls, o.out)
+		if state != inspect.Suspended {
+			break
 		}
-		if err := rule(); err != nil {
+		if err := z.resumes(turn); err != nil {
 			return nil, err
 		}
+		if round == 2 {
+			o.out = turn.Abandon(o.out, AbandonText)
+			break
+		}
+		if err := turn.NextRound(z.c.Response); err != nil {
+			return nil, fmt.Errorf("a suspended turn does not go on: %w", err)
+		}
 	}
-	o.altered = turn.Record().Altered
+	o.altered, o.told = turn.Record().Altered, turn.Told()
 	return &o, nil
+}
+
+// resumes checks that what a suspended turn tells makes a request.
+func (z *fuzzed) resumes(turn inspect.Turn) error {
+	req, err := z.d.Request(z.c.Request, z.c.RequestBody)
+	if err != nil {
+		return err
+	}
+	told := turn.Told()
+	if _, err := req.Resume(told.Rounds); err != nil {
+		return fmt.Errorf("what a suspended turn tells makes no request: %w\n%s", err, toldLines(told))
+	}
+	return nil
 }
 
 // abandoned gives the turn up in the middle, with keep-alives before.

@@ -14,18 +14,34 @@ import (
 )
 
 // lines is a made-up dialect for testing the tests: each line is a call when it
-// starts with "call ", and text otherwise. Its flaws are switched on one by one.
-type lines struct{ flaw string }
+// starts with "call ", the end when it is "end", and text otherwise. Its flaws are
+// switched on one by one.
+type lines struct {
+	flaw   string
+	repair bool
+}
 
 func (lines) Name() string                                            { return "lines" }
 func (lines) Classify(inspect.Head) inspect.Class                     { return inspect.ClassGated }
 func (lines) Refuse(int, string) (inspect.Head, []byte)               { return inspect.Head{}, nil }
 func (d lines) Request(inspect.Head, []byte) (inspect.Request, error) { return d, nil }
 func (lines) Info() inspect.Info                                      { return inspect.Info{Lanes: 1} }
-func (d lines) Open(inspect.Head) (inspect.Turn, error)               { return &linesTurn{flaw: d.flaw}, nil }
+func (d lines) Open(inspect.Head) (inspect.Turn, error) {
+	return &linesTurn{flaw: d.flaw, repair: d.repair}, nil
+}
+func (lines) History() (inspect.History, error) { return nil, os.ErrInvalid }
+func (lines) Resume(rounds []inspect.Round) ([]byte, error) {
+	if len(rounds) == 0 || len(rounds[len(rounds)-1].Refusals) == 0 {
+		return nil, os.ErrInvalid
+	}
+	return []byte("{}"), nil
+}
 
 type linesTurn struct {
 	flaw    string
+	repair  bool
+	rounds  int // that have ended before this one
+	begun   int // calls of these
 	buf     []byte
 	kept    []byte
 	queue   [][]byte // lines; those of calls have their number in seqs
@@ -35,6 +51,8 @@ type linesTurn struct {
 	rec     inspect.Record
 	ended   bool
 	fresh   []toolcall.Call
+	over    bool
+	asked   int // how often it was asked what to tell
 }
 
 func (t *linesTurn) Feed(dst, p []byte) (inspect.Step, error) {
@@ -83,7 +101,13 @@ func (t *linesTurn) take(line []byte) {
 
 func (t *linesTurn) step(dst []byte) inspect.Step {
 	for len(t.queue) > 0 && (t.seqs[0] < 0 || t.calls[t.seqs[0]]) {
+		last := string(t.queue[0]) == "end\n" && t.repair && t.rec.Withheld > 0
+		if last && (!t.ended && t.flaw != "ends in the middle" || t.suspends() && t.flaw != "ends before it is suspended") {
+			break
+		}
 		switch {
+		case t.seqs[0] >= 0 && !t.release[t.seqs[0]] && t.repair && t.flaw != "withholds nothing":
+			t.rec.Altered = true
 		case t.seqs[0] < 0 || t.release[t.seqs[0]]:
 			dst = append(dst, t.queue[0]...)
 		case t.flaw == "withholds nothing":
@@ -99,7 +123,9 @@ func (t *linesTurn) step(dst []byte) inspect.Step {
 	}
 	s := inspect.Step{Out: dst, Calls: t.fresh}
 	t.fresh = nil
-	if len(t.queue) > 0 && t.flaw != "never waits" {
+	if t.ended && t.suspends() && t.ruled() {
+		s.State = inspect.Suspended
+	} else if len(t.queue) > 0 && t.flaw != "never waits" {
 		s.State = inspect.Waiting
 	} else if t.ended && len(t.queue) == 0 && t.flaw != "never ends" {
 		s.State = inspect.Done
@@ -126,9 +152,54 @@ func (t *linesTurn) EndRound(dst []byte, _ inspect.End) (inspect.Step, error) {
 	return t.step(dst), nil
 }
 
-func (t *linesTurn) KeepAlive(dst []byte) []byte { return dst }
+// suspends reports whether no call is left and one was withheld in this round.
+func (t *linesTurn) suspends() bool {
+	return t.repair && len(t.calls) > t.begun && t.rec.Withheld == len(t.calls)
+}
+
+func (t *linesTurn) ruled() bool {
+	for _, ruled := range t.calls {
+		if !ruled {
+			return false
+		}
+	}
+	return true
+}
+
+func (t *linesTurn) NextRound(inspect.Head) error {
+	t.rounds, t.begun, t.ended, t.queue, t.seqs = t.rounds+1, len(t.calls), false, nil, nil
+	if t.flaw == "begins no round" {
+		return os.ErrInvalid
+	}
+	return nil
+}
+
+func (t *linesTurn) Told() inspect.Told {
+	told := inspect.Told{Mend: t.rec.Withheld > 0 && t.flaw != "mends nothing"}
+	for i, released := range t.release {
+		if t.flaw != "tells nothing" && !released {
+			told.Rounds = append(told.Rounds, inspect.Round{Refusals: []inspect.Refusal{{Call: i}}})
+		}
+	}
+	if t.asked++; t.flaw == "tells two things" {
+		told.Notices = make([]string, t.asked)
+	}
+	return told
+}
+
+func (t *linesTurn) Fail(dst []byte, text string) []byte { return t.Abandon(dst, "error: "+text) }
+func (t *linesTurn) KeepAlive(dst []byte) []byte {
+	if t.flaw == "is not kept alive" {
+		return dst
+	}
+	return append(dst, "alive\n"...)
+}
+
 func (t *linesTurn) Abandon(dst []byte, text string) []byte {
-	t.rec.Altered = true
+	if t.over && t.flaw != "ends twice" {
+		return dst
+	}
+	t.over, t.rec.Altered = true, true
 	return append(dst, text...)
 }
 
@@ -216,7 +287,7 @@ func TestEveryFlawIsFound(t *testing.T) {
 		{"numbers wrongly", "", "came out as number"},
 		{"never waits", "", "wait for rulings and the turn is in state 0"},
 		{"never ends", "", "in state 0 after its end"},
-		{"ends early", "", "state 2"},
+		{"ends early", "", "state 3"},
 		{"rules twice", "", "a second time gave the error <nil>"},
 		{"fails without a place", "", "no *inspect.Error"},
 		{"records wrongly", "", "the record says altered"},
@@ -227,6 +298,123 @@ func TestEveryFlawIsFound(t *testing.T) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+const roundsCase = `A call is withheld, the next one too, and the third round says something.
+-- request --
+POST /x
+
+{}
+-- response --
+200
+
+text one
+call zqfirst
+text behind
+end
+-- response 2 --
+200
+
+call zqsecond
+end
+-- response 3 --
+200
+
+text three
+end
+-- rulings --
+0 withhold no
+1 withhold no
+-- alive --
+suspended begun
+`
+
+func loadRounds(t *testing.T, text string) *Case {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "case.txtar")
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.form = &Form{
+		Ended: func(out []byte) bool { return bytes.Contains(out, []byte("end\n")) },
+		Check: func(out []byte, told inspect.Told) error {
+			if bytes.Count(out, []byte("end\n")) > 1 {
+				return errText("it ends twice")
+			}
+			return nil
+		},
+	}
+	return c
+}
+
+func driveRounds(flaw string, c *Case) error {
+	d := lines{flaw: flaw, repair: true}
+	n := c.size()
+	first, err := Drive(d, c, []int{n}, AtOnce)
+	if err != nil {
+		return err
+	}
+	for _, w := range []When{AtOnce, LateInOrder, LateReverse} {
+		for i := 1; i < n; i++ {
+			got, err := Drive(d, c, []int{i, n}, w)
+			if err != nil {
+				return err
+			}
+			if diff := got.diff(first); diff != "" {
+				return errText("runs differ: " + diff)
+			}
+		}
+	}
+	return nil
+}
+
+func TestTurnsOfSeveralRoundsAreDriven(t *testing.T) {
+	c := loadRounds(t, roundsCase)
+	got, err := Drive(lines{repair: true}, c, []int{1}, AtOnce)
+	const want = "text one\ntext behind\nalive\nalive\nalive\nalive\ntext three\nend\n"
+	if err != nil || string(got.Out) != want {
+		t.Fatalf("%v: %q, want %q", err, got.Out, want)
+	}
+	if err := driveRounds("", c); err != nil {
+		t.Error(err)
+	}
+	for _, word := range []string{"abandon", "fail"} {
+		c := loadRounds(t, strings.Replace(roundsCase, "-- response 3 --\n200\n\ntext three\nend\n", "-- end --\n"+word+" given up\n", 1))
+		if err := driveRounds("", c); err != nil {
+			t.Errorf("%s: %v", word, err)
+		}
+	}
+}
+
+func TestEveryFlawOfRoundsIsFound(t *testing.T) {
+	for _, c := range []struct{ flaw, want string }{
+		{"ends in the middle", "the end of the answer came out in state"},
+		{"ends before it is suspended", "the end of the answer came out in state"},
+		{"withholds nothing", "before any was released"},
+		{"begins no round", "round 2 cannot be begun"},
+		{"mends nothing", "nothing is to be mended"},
+		{"tells nothing", "makes no request"},
+		{"tells two things", "tells two things"},
+		{"is not kept alive", "no keep-alive"},
+	} {
+		if err := driveRounds(c.flaw, loadRounds(t, roundsCase)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", c.flaw, err, c.want)
+		}
+	}
+	missing := strings.Replace(roundsCase, "-- response 3 --\n200\n\ntext three\nend\n", "", 1)
+	for _, c := range []struct{ name, flaw, text, want string }{
+		{"a round is missing", "", missing, "suspended behind its last round"},
+		{"it is ended twice", "ends twice", missing + "-- end --\nabandon it\n", "ended once more"},
+		{"a round too many", "", strings.Replace(roundsCase, "0 withhold no\n", "", 1), "and another one is there"},
+	} {
+		if err := driveRounds(c.flaw, loadRounds(t, c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
+		}
 	}
 }
 
@@ -264,6 +452,10 @@ func TestFaultyCaseFilesAreRefused(t *testing.T) {
 		{"a header without a colon", "-- response --\n200\nX\n\n", "has no colon"},
 		{"an unknown ruling", head + "-- rulings --\n0 maybe\n", "neither release nor withhold"},
 		{"a ruling without a number", head + "-- rulings --\nx release\n", "does not start with a number"},
+		{"a round out of order", head + "-- response 3 --\n200\n\nx\n", "no section has this name in this place"},
+		{"a faulty round", head + "-- response 2 --\nOK\n\nx\n", "must be a status"},
+		{"an unknown end", head + "-- end --\nleave it\n", "abandon TEXT or fail TEXT"},
+		{"an unknown keep-alive", head + "-- alive --\nsometimes\n", "neither suspended nor begun"},
 		{"an unfinished byte", "-- response --\n200\n\n\u241b4", "two hex digits"},
 		{"an error without words", head + "-- error --\n", "must hold a part of the error"},
 	} {

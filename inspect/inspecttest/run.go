@@ -39,6 +39,33 @@ func (w When) String() string {
 // without files fails the test.
 func Run(t *testing.T, d inspect.Dialect, glob string) {
 	t.Helper()
+	runAll(t, d, glob, nil)
+}
+
+// Form is what RunRepair must know of a dialect to judge an answer as a whole.
+type Form struct {
+	// Ended reports whether the end of an answer was given out: its finish or
+	// what stands behind it.
+	Ended func(out []byte) bool
+	// Check holds all that was given out against what one answer must be, and
+	// against what later requests are told of it: it is one envelope, and a
+	// history in which it stands as it was shown has the digest and the call ids
+	// of it.
+	Check func(out []byte, told inspect.Told) error
+}
+
+// RunRepair is Run for a dialect with inspect.DenialRepair, and for turns of
+// several rounds. Beside what Run holds an answer against, its end must come out
+// in no state but inspect.Done once a call was withheld, it must be told of alike
+// in every run, and it must have its form. What a turn tells while it is suspended must make a
+// request.
+func RunRepair(t *testing.T, d inspect.Dialect, glob string, form Form) {
+	t.Helper()
+	runAll(t, d, glob, &form)
+}
+
+func runAll(t *testing.T, d inspect.Dialect, glob string, form *Form) {
+	t.Helper()
 	for _, path := range files(t, glob) {
 		t.Run(caseName(path), func(t *testing.T) {
 			t.Parallel()
@@ -46,6 +73,7 @@ func Run(t *testing.T, d inspect.Dialect, glob string) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			c.form = form
 			runCase(t, d, c)
 		})
 	}
@@ -65,10 +93,16 @@ func files(tb testing.TB, glob string) []string {
 }
 
 func runCase(t *testing.T, d inspect.Dialect, c *Case) {
-	n := len(c.ResponseBody)
+	n := c.size()
 	first, err := Drive(d, c, []int{n}, AtOnce)
 	if err != nil {
 		t.Fatalf("whole, %v: %v", AtOnce, err)
+	}
+	if c.form != nil {
+		// All other runs give the same.
+		if err := c.form.Check(first.Out, first.Told); err != nil {
+			t.Fatalf("%v\nthe answer is %q\nand told is\n%s", err, first.Out, toldLines(first.Told))
+		}
 	}
 	if *update {
 		rewrite(t, c, first)
@@ -127,6 +161,9 @@ func compare(t *testing.T, c *Case, got *Result) {
 	check("calls", callLines(got.Calls))
 	check("hosted", callLines(got.Hosted))
 	check("shown", string(encode(got.Out)))
+	if c.form != nil {
+		check("told", toldLines(got.Told))
+	}
 	if _, ok := c.want("record"); ok {
 		check("record", recordLine(got.Record))
 	}
@@ -147,6 +184,9 @@ func rewrite(t *testing.T, c *Case, got *Result) {
 		c.put("hosted", callLines(got.Hosted))
 	}
 	c.put("shown", string(encode(got.Out)))
+	if c.form != nil {
+		c.put("told", toldLines(got.Told))
+	}
 	if _, ok := c.want("record"); ok {
 		c.put("record", recordLine(got.Record))
 	}
@@ -160,24 +200,27 @@ type Result struct {
 	Out           []byte
 	Calls, Hosted []toolcall.Call
 	Record        inspect.Record
+	// Told is what was told at the end, of cases that are run by RunRepair.
+	Told inspect.Told
 	// Err is the error that reading ended with.
 	Err error
 }
 
 func (r *Result) diff(o *Result) string {
 	if bytes.Equal(r.Out, o.Out) && slices.EqualFunc(r.Calls, o.Calls, sameCall) && slices.EqualFunc(r.Hosted, o.Hosted, sameCall) &&
-		r.Record == o.Record && (r.Err == nil) == (o.Err == nil) {
+		r.Record == o.Record && toldLines(r.Told) == toldLines(o.Told) && r.Told.Shown == o.Told.Shown && (r.Err == nil) == (o.Err == nil) {
 		return ""
 	}
 	lines := func(r *Result) []string {
-		all := callLines(r.Calls) + callLines(r.Hosted) + recordLine(r.Record) + string(encode(r.Out)) + fmt.Sprint(r.Err)
+		all := callLines(r.Calls) + callLines(r.Hosted) + recordLine(r.Record) + toldLines(r.Told) + fmt.Sprintf("%x\n", r.Told.Shown) + string(encode(r.Out)) + fmt.Sprint(r.Err)
 		return strings.Split(all, "\n")
 	}
 	return cmp.Diff(lines(o), lines(r))
 }
 
-// Drive runs a case once: the answer is fed in pieces that end at the given
-// offsets and the rulings are given as w says. The error tells which promise
+// Drive runs a case once: the answers are fed in pieces that end at the given
+// offsets, counted through all rounds, and at the end of each round, and the
+// rulings are given as w says. The error tells which promise
 // of inspect.Turn was broken; an error of reading is part of the result.
 func Drive(d inspect.Dialect, c *Case, cuts []int, w When) (*Result, error) {
 	req, err := d.Request(c.Request, bytes.Clone(c.RequestBody))
@@ -188,7 +231,7 @@ func Drive(d inspect.Dialect, c *Case, cuts []int, w When) (*Result, error) {
 	if err != nil {
 		return &Result{Err: err}, nil
 	}
-	r := &run{c: c, turn: turn, when: w}
+	r := &run{c: c, req: req, turn: turn, when: w}
 	if err := r.all(cuts); err != nil {
 		return nil, err
 	}
@@ -204,6 +247,7 @@ func sameCall(a, b toolcall.Call) bool {
 type run struct {
 	Result
 	c     *Case
+	req   inspect.Request
 	turn  inspect.Turn
 	when  When
 	state inspect.State
@@ -213,6 +257,8 @@ type run struct {
 	resolved int
 	released []bool
 	any      bool // a call was released
+	lost     bool // a call was withheld
+	early    bool // the end was given out before one was
 	edited   bool
 	checked  int // bytes of Out that hold no mark
 }
@@ -221,48 +267,132 @@ type run struct {
 const prefix = "\x00before\x00"
 
 func (r *run) all(cuts []int) error {
-	at := 0
-	for _, end := range cuts {
-		p := bytes.Clone(r.c.ResponseBody[at:end])
-		at = end
-		step, err := r.turn.Feed([]byte(prefix), p)
-		for i := range p {
-			p[i] = 0xEE // whoever kept p will be seen
+	rounds := r.c.rounds()
+	from := 0 // of the round
+	for i, a := range rounds {
+		if i > 0 {
+			if r.state != inspect.Suspended {
+				return fmt.Errorf("the turn is in state %d behind round %d, and another one is there", r.state, i)
+			}
+			if err := r.turn.NextRound(a.Head); err != nil {
+				return fmt.Errorf("round %d cannot be begun: %w", i+1, err)
+			}
+			r.state = inspect.More
+			if err := r.alive(aliveBegun); err != nil {
+				return err
+			}
 		}
-		if stop, err := r.after(step, err); stop || err != nil {
+		at := 0
+		for _, end := range append(cuts[:len(cuts):len(cuts)], from+len(a.Body)) {
+			if end = min(end-from, len(a.Body)); end <= at && len(a.Body) > 0 {
+				continue
+			}
+			if stop, err := r.feed(a.Body, at, end); stop || err != nil {
+				return err
+			}
+			at = end
+		}
+		from += len(a.Body)
+		if stop, err := r.endRound(i == len(rounds)-1); stop || err != nil {
 			return err
 		}
-		if r.state == inspect.Done && at < len(r.c.ResponseBody) {
-			return errors.New("the turn says it is done before it has read all")
-		}
 	}
-	if r.c.Abandon != nil {
-		return r.abandon(*r.c.Abandon)
+	switch {
+	case r.state == inspect.Done:
+		return nil
+	case r.state != inspect.Suspended:
+		return fmt.Errorf("the turn is in state %d after its end and all rulings", r.state)
+	case r.c.End == nil:
+		return errors.New("the turn is suspended behind its last round")
+	case r.c.End.Fail:
+		return r.finish(r.turn.Fail, r.c.End.Text)
+	}
+	return r.finish(r.turn.Abandon, r.c.End.Text)
+}
+
+// feed gives a piece of a round's answer to the turn.
+func (r *run) feed(body []byte, at, end int) (stop bool, err error) {
+	p := bytes.Clone(body[at:end])
+	step, failed := r.turn.Feed([]byte(prefix), p)
+	for i := range p {
+		p[i] = 0xEE // whoever kept p will be seen
+	}
+	if stop, err := r.after(step, failed); stop || err != nil {
+		return true, err
+	}
+	if r.state == inspect.Done && end < len(body) {
+		return true, errors.New("the turn says it is done before it has read all")
+	}
+	if r.state == inspect.Suspended {
+		return true, errors.New("the turn is suspended before its round has ended")
+	}
+	return false, nil
+}
+
+// endRound ends a round and gives the rulings that are still owed.
+func (r *run) endRound(last bool) (stop bool, err error) {
+	if last && r.c.Abandon != nil {
+		return true, r.finish(r.turn.Abandon, *r.c.Abandon)
 	}
 	end := inspect.EndClean
-	if r.c.Cut {
+	if last && r.c.Cut {
 		end = inspect.EndCut
 	}
-	step, err := r.turn.EndRound([]byte(prefix), end)
-	if stop, err := r.after(step, err); stop || err != nil {
-		return err
+	step, failed := r.turn.EndRound([]byte(prefix), end)
+	if stop, err := r.after(step, failed); stop || err != nil {
+		return true, err
 	}
-	for n := len(r.Calls); r.resolved < n; {
+	for first := r.resolved; r.resolved < len(r.Calls); {
 		i := r.resolved
 		if r.when == LateReverse {
-			i = n - 1 - r.resolved
+			i = len(r.Calls) - 1 - (r.resolved - first)
 		}
-		if r.state == inspect.Done {
-			return fmt.Errorf("the turn says it is done while call %d has no ruling", i)
+		if r.state == inspect.Done || r.state == inspect.Suspended {
+			return true, fmt.Errorf("the turn is in state %d while call %d has no ruling", r.state, i)
 		}
 		if err := r.resolve(i); err != nil {
-			return err
+			return true, err
 		}
 	}
-	if r.state != inspect.Done {
-		return fmt.Errorf("the turn is in state %d after its end and all rulings", r.state)
+	if r.state == inspect.Suspended {
+		return false, r.suspended()
 	}
-	return nil
+	return false, nil
+}
+
+// suspended looks at a turn that is: what it tells must make a request, nothing
+// of its end may be out, and it takes no more of the round that has ended.
+func (r *run) suspended() error {
+	told := r.turn.Told()
+	if again := r.turn.Told(); toldLines(told) != toldLines(again) {
+		return fmt.Errorf("asked twice, a suspended turn tells two things:\n%s\n%s", toldLines(told), toldLines(again))
+	}
+	if !told.Mend {
+		return errors.New("the turn is suspended and nothing is to be mended")
+	}
+	if _, err := r.req.Resume(told.Rounds); err != nil {
+		return fmt.Errorf("what is told of a suspended turn makes no request: %w", err)
+	}
+	if f := r.c.form; f != nil && f.Ended(r.Out) {
+		return fmt.Errorf("the turn is suspended and its end was given out: %q", r.Out)
+	}
+	return r.alive(aliveSuspended)
+}
+
+// alive asks for a keep-alive where the case says so.
+func (r *run) alive(point string) error {
+	if !r.c.Alive[point] {
+		return nil
+	}
+	out, ok := bytes.CutPrefix(r.turn.KeepAlive([]byte(prefix)), []byte(prefix))
+	if !ok {
+		return errors.New("a keep-alive does not append to what it was given")
+	}
+	if len(out) == 0 {
+		return fmt.Errorf("there is no keep-alive at the point %q", point)
+	}
+	r.Out = append(r.Out, out...)
+	return r.leaks()
 }
 
 // after takes a step in. It reports whether the run is over.
@@ -275,7 +405,7 @@ func (r *run) after(step inspect.Step, failed error) (bool, error) {
 			return true, fmt.Errorf("reading ended with an error that is no *inspect.Error: %w", failed)
 		}
 		r.Err = failed
-		return true, r.abandon(AbandonText)
+		return true, r.finish(r.turn.Abandon, AbandonText)
 	}
 	if r.when != AtOnce {
 		return false, nil
@@ -295,6 +425,14 @@ func (r *run) take(step inspect.Step) error {
 	}
 	r.Out = append(r.Out, out...)
 	r.state = step.State
+	if f := r.c.form; f != nil {
+		// What is to be told of a turn is stored before its end is sent on.
+		ended := f.Ended(r.Out)
+		if r.lost && ended && !r.early && r.state != inspect.Done {
+			return fmt.Errorf("a call was withheld and the end of the answer came out in state %d: %q", r.state, out)
+		}
+		r.early = r.early || !r.lost && ended
+	}
 	r.Hosted = append(r.Hosted, step.Hosted...)
 	for _, call := range step.Calls {
 		if call.Seq != len(r.Calls) {
@@ -317,6 +455,8 @@ func (r *run) resolve(i int) error {
 	if ruling.Release && r.Calls[i].Fault == toolcall.FaultNone {
 		r.released[i], r.any = true, true
 		r.edited = r.edited || ruling.Args != nil
+	} else {
+		r.lost = true
 	}
 	step, err := r.turn.Resolve([]byte(prefix), i, ruling)
 	if err != nil {
@@ -341,12 +481,18 @@ func (r *run) resolve(i int) error {
 	return nil
 }
 
-func (r *run) abandon(text string) error {
-	out, ok := bytes.CutPrefix(r.turn.Abandon([]byte(prefix), text), []byte(prefix))
+// finish ends the turn with Abandon or Fail.
+func (r *run) finish(how func([]byte, string) []byte, text string) error {
+	out, ok := bytes.CutPrefix(how([]byte(prefix), text), []byte(prefix))
 	if !ok {
-		return errors.New("abandoning does not append to what it was given")
+		return errors.New("the end of ours does not append to what it was given")
 	}
 	r.Out = append(r.Out, out...)
+	for _, again := range []func([]byte, string) []byte{r.turn.Abandon, r.turn.Fail} {
+		if out := again([]byte(prefix), text); string(out) != prefix {
+			return fmt.Errorf("a turn that is done was ended once more: %q", out)
+		}
+	}
 	return r.leaks()
 }
 
@@ -388,7 +534,10 @@ func (r *run) free(word string) bool {
 
 func (r *run) final() error {
 	r.Record = r.turn.Record()
-	all := true
+	if r.c.form != nil {
+		r.Told = r.turn.Told()
+	}
+	all := len(r.c.More) == 0
 	for i, call := range r.Calls {
 		if !bytes.Equal(call.Args, r.kept[i]) {
 			return fmt.Errorf("the arguments of call %d changed after it was handed over", i)

@@ -34,6 +34,7 @@ func streamOf(texts, pieces int) string {
 		}
 		b.WriteString(callChunk(`{"index":0,"function":{"arguments":"\"}"}}`))
 		b.WriteString(chunkHead + `{},"finish_reason":"tool_calls"}]}` + "\n\n")
+		b.WriteString(strings.TrimSuffix(chunkHead, `{"index":0,"delta":`) + `],"usage":{"prompt_tokens":10,"completion_tokens":20,"total_tokens":30,"prompt_tokens_details":{"cached_tokens":0},"completion_tokens_details":{"reasoning_tokens":0}}}` + "\n\n")
 	}
 	b.WriteString("data: [DONE]\n\n")
 	return b.String()
@@ -77,15 +78,21 @@ func resolve(tb testing.TB, turn inspect.Turn, step inspect.Step) []byte {
 }
 
 func benchTurn(b *testing.B, head inspect.Head, body string, events int) {
-	req, err := Dialect{}.Request(inspect.Head{Method: "POST", Path: "/v1/chat/completions"}, []byte(`{"model":"m","messages":[]}`))
+	b.Run("text", func(b *testing.B) { benchDenial(b, inspect.DenialText, head, body, events) })
+	b.Run("repair", func(b *testing.B) { benchDenial(b, inspect.DenialRepair, head, body, events) })
+}
+
+func benchDenial(b *testing.B, denial inspect.Denial, head inspect.Head, body string, events int) {
+	req, err := Dialect{Denial: denial}.Request(inspect.Head{Method: "POST", Path: "/v1/chat/completions"}, []byte(`{"model":"m","messages":[]}`))
 	if err != nil {
 		b.Fatal(err)
 	}
 	out := make([]byte, 0, 2*len(body))
 	b.ReportAllocs()
 	b.SetBytes(int64(len(body)))
+	raw := []byte(body)
 	for b.Loop() {
-		if got := drive(b, req, head, []byte(body), out[:0], 4096); len(got) != len(body) {
+		if got := drive(b, req, head, raw, out[:0], 4096); len(got) != len(body) {
 			b.Fatal("the answer changed")
 		}
 	}
@@ -95,7 +102,10 @@ func benchTurn(b *testing.B, head inspect.Head, body string, events int) {
 }
 
 func BenchmarkStreamText(b *testing.B) { benchTurn(b, streamHead, streamOf(1000, 0), 1002) }
-func BenchmarkStreamCall(b *testing.B) { benchTurn(b, streamHead, streamOf(200, 20), 223) }
+func BenchmarkStreamCall(b *testing.B) { benchTurn(b, streamHead, streamOf(200, 20), 224) }
+
+// BenchmarkStreamSlow is a stream of those events alone that no form fits.
+func BenchmarkStreamSlow(b *testing.B) { benchTurn(b, streamHead, streamOf(0, 3), 7) }
 
 func BenchmarkDocument(b *testing.B) {
 	body := `{"id":"chatcmpl-1","object":"chat.completion","created":1700000000,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"` +

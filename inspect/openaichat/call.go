@@ -34,6 +34,8 @@ type call struct {
 	index   int
 	indexed bool
 	object  bool // its arguments came as an object, not as text
+	// identified says that its id was held against those of the lane.
+	identified bool
 	// mentioned says that it was seen before, numbered that the choice it was
 	// seen in gave its own index.
 	mentioned, numbered bool
@@ -42,6 +44,8 @@ type call struct {
 	resolved  bool
 	released  bool
 	edited    []byte // arguments to give in place of its own, nil for none
+	fits      bool   // it can be put back into a history
+	extra     []byte // its extra_content, as written
 	given     bool   // the edited arguments were given out
 	refusal   string // shown in its place when it is withheld
 	passed    bool   // its first mention was given out, or dropped
@@ -100,8 +104,10 @@ type lane struct {
 	// began with an id: the ones that readers go on with who look at no index.
 	newest, named *call
 	older         *call // the call of the form before tool_calls
-	index         map[int]*call
-	ids           map[string]*call
+	// index and ids find calls by what the wire gave them, once there are more
+	// than fewCalls.
+	index map[int]*call
+	ids   map[string]*call
 	// finished and reason tell what was read.
 	finished bool
 	reason   string
@@ -112,42 +118,82 @@ type lane struct {
 	// How many calls were withheld and how many let out, up to the place that
 	// the agent has reached.
 	withheld, left int
-	waits          int // the smallest number of a call without a ruling
+	waits          int      // the smallest number of a call without a ruling
+	few            [2]*call // memory of calls, which are few as a rule
 }
+
+// fewCalls is how many calls of a lane are looked through one by one.
+const fewCalls = 8
 
 // find gives the lane's call of a number, nil when there is none.
 func (l *lane) find(index int) *call {
 	if c := l.newest; c != nil && c.indexed && c.index == index {
 		return c
 	}
-	return l.index[index]
+	if l.index != nil {
+		return l.index[index]
+	}
+	for _, c := range l.calls {
+		if c.indexed && c.index == index {
+			return c
+		}
+	}
+	return nil
 }
 
-// number notes the number that the wire gave a call.
+// number notes the number that the wire gave a call of the lane.
 func (l *lane) number(c *call, index int) {
-	if l.index == nil {
-		l.index = make(map[int]*call)
-	}
 	c.index, c.indexed = index, true
-	l.index[index] = c
 	l.waits = min(l.waits, index)
+	if len(l.calls) <= fewCalls {
+		return
+	}
+	if l.index == nil {
+		l.index = make(map[int]*call, 2*fewCalls)
+		for _, o := range l.calls {
+			if o.indexed {
+				l.index[o.index] = o
+			}
+		}
+	}
+	l.index[index] = c
 }
 
 // identify takes in a call's id. Two calls of one id are one for some clients.
 func (l *lane) identify(c *call, id string) {
 	c.once(&c.ID, id, "id")
-	if id == "" || c.ID == "" {
+	if id == "" || c.ID == "" || c.identified {
 		return
 	}
-	if l.ids == nil {
-		l.ids = make(map[string]*call)
-	}
-	switch o := l.ids[c.ID]; {
-	case o == nil:
-		l.ids[c.ID] = c
-	case o != c:
+	o := l.sameID(c)
+	if c.identified = true; o != nil {
 		tangle(o, c, "another call of its choice has the same id")
 	}
+}
+
+// sameID gives another call with the id of a call.
+func (l *lane) sameID(c *call) *call {
+	if len(l.calls) <= fewCalls {
+		for _, o := range l.calls {
+			if o.identified && o.ID == c.ID {
+				return o
+			}
+		}
+		return nil
+	}
+	if l.ids == nil {
+		l.ids = make(map[string]*call, 2*fewCalls)
+		for _, o := range l.calls {
+			if o.identified && l.ids[o.ID] == nil {
+				l.ids[o.ID] = o
+			}
+		}
+	}
+	o := l.ids[c.ID]
+	if o == nil {
+		l.ids[c.ID] = c
+	}
+	return o
 }
 
 // tangle marks two calls of which clients may put parts together in ways of
@@ -194,6 +240,9 @@ func (l *lane) pass(c *call) {
 		return
 	}
 	l.withheld++
+	if c.fits {
+		return // the model reads its refusal as a result
+	}
 	l.refusals = append(l.refusals, c.refusal)
 }
 
@@ -259,7 +308,10 @@ type turn struct {
 	open  int     // announced and without a ruling
 	total int     // calls seen
 	args  int     // bytes of all their arguments
-	rec   inspect.Record
+	rounds
+	// argsRoom is how large arguments that come in pieces begin.
+	argsRoom int
+	rec      inspect.Record
 
 	fresh  []toolcall.Call // announced since the last step
 	failed bool            // an error of the provider was read
@@ -268,6 +320,14 @@ type turn struct {
 	over   bool            // the turn has ended
 	out    []byte
 	room   []byte // for arguments while they are unescaped
+
+	// Memory of what most answers hold little of.
+	one struct {
+		lane  lane
+		lanes [1]*lane
+		calls [2]*call
+		room  [128]byte
+	}
 }
 
 // lane gives the lane of that number, new when it was not seen before.
@@ -280,8 +340,16 @@ func (t *turn) lane(n int) (*lane, error) {
 	if len(t.lanes) == maxLanes {
 		return nil, t.limit("choices", fmt.Sprintf("the answer has more than %d choices", maxLanes))
 	}
-	l := &lane{n: n, waits: math.MaxInt}
-	t.lanes = append(t.lanes, l)
+	var l *lane
+	if t.lanes == nil {
+		l, t.lanes = &t.one.lane, t.one.lanes[:0]
+	} else {
+		l = new(lane)
+	}
+	l.n, l.waits, l.calls = n, math.MaxInt, l.few[:0]
+	if t.lanes = append(t.lanes, l); len(t.lanes) == 1 {
+		return l, nil
+	}
 	slices.SortFunc(t.lanes, func(x, y *lane) int { return x.n - y.n })
 	return l, nil
 }
@@ -313,6 +381,9 @@ func (t *turn) announce(c *call) {
 	if c.Type == "" {
 		c.Type = typeFunction // what the API takes it for
 	}
+	if t.calls == nil {
+		t.calls = t.one.calls[:0]
+	}
 	c.Seq = len(t.calls)
 	t.calls = append(t.calls, c)
 	t.open++
@@ -331,6 +402,9 @@ func (t *turn) argue(c *call, more []byte) {
 		more = more[:t.lim.Held-t.args]
 	}
 	t.args += len(more)
+	if c.Args == nil && len(more) > 0 {
+		c.Args = make([]byte, 0, max(len(more), t.argsRoom))
+	}
 	c.Args = append(c.Args, more...)
 }
 
@@ -345,6 +419,9 @@ func (t *turn) finish(l *lane, cut bool) {
 			c.fail(toolcall.FaultTruncated, "the answer ended before the call did")
 		}
 		t.judgeable(c, l.reason == "length" || l.reason == "content_filter", i == len(l.calls)-1)
+	}
+	t.fit(l)
+	for _, c := range l.calls {
 		t.announce(c)
 	}
 }
@@ -354,6 +431,9 @@ func (t *turn) finish(l *lane, cut bool) {
 func (t *turn) judgeable(c *call, short, last bool) {
 	if c.Name == "" {
 		c.fail(toolcall.FaultAmbiguous, "it has no name")
+	}
+	if t.begun > 1 && c.ID == "" && c.Type != typeLegacy {
+		c.fail(toolcall.FaultAmbiguous, "it has no id, and the answer goes on behind others")
 	}
 	if c.Text {
 		if short && last {
@@ -407,7 +487,9 @@ func (t *turn) rule(seq int, r inspect.Ruling) (*call, error) {
 		if c.refusal = r.Refusal; strings.TrimSpace(c.refusal) == "" {
 			c.refusal = inspect.NoReason
 		}
+		t.silent, t.mend = t.silent || c.fits, t.mend || c.fits
 	}
+	t.released = t.released || c.released
 	return c, nil
 }
 
@@ -433,10 +515,12 @@ func (t *turn) step() inspect.Step {
 	s := inspect.Step{Out: t.out, Calls: t.fresh}
 	t.out, t.fresh = nil, nil
 	switch {
+	case t.over && t.open == 0:
+		s.State = inspect.Done
 	case t.open > 0:
 		s.State = inspect.Waiting
-	case t.over:
-		s.State = inspect.Done
+	case t.suspended:
+		s.State = inspect.Suspended
 	}
 	return s
 }
@@ -445,5 +529,14 @@ func (t *turn) step() inspect.Step {
 func (t *turn) Record() inspect.Record {
 	r := t.rec
 	r.ID, r.Model, r.Calls = t.env.idText, t.env.modelText, len(t.calls)
+	r.Rounds, r.Billed = t.begun, t.billed
+	if r.InputTokens < 0 {
+		r.Billed = -1
+	} else if r.Billed >= 0 {
+		r.Billed += r.InputTokens
+	}
+	if t.outputs > 0 {
+		r.OutputTokens = t.outputs + max(0, r.OutputTokens)
+	}
 	return r
 }

@@ -26,6 +26,8 @@ import (
 type Dialect struct {
 	// Limits bound one turn; zero fields stand for their defaults.
 	Limits inspect.Limits
+	// Denial says what withheld calls leave in their place.
+	Denial inspect.Denial
 }
 
 var _ inspect.Dialect = Dialect{}

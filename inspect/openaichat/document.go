@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"callgate/inspect"
+	"callgate/inspect/rawjson"
 	"callgate/inspect/strictjson"
 )
 
@@ -15,6 +16,7 @@ type document struct {
 	body  []byte
 	rd    *reading
 	began bool // more than white space was given out
+	earlier
 }
 
 var _ inspect.Turn = (*document)(nil)
@@ -58,14 +60,13 @@ func (d *document) read() error {
 		return &inspect.Error{Dialect: name, Where: "answer", Reason: "clients would not read it alike", Err: err}
 	}
 	r := reader{turn: &d.turn, b: d.body, message: true}
-	rd, err := r.read()
-	if err != nil {
+	if err := r.read(); err != nil {
 		return err
 	}
 	for _, l := range d.lanes {
-		d.finish(l, rd.failed)
+		d.finish(l, r.rd.failed)
 	}
-	d.rd = rd
+	d.rd = r.rd
 	return nil
 }
 
@@ -81,16 +82,23 @@ func (d *document) Resolve(dst []byte, seq int, r inspect.Ruling) (inspect.Step,
 
 // drain gives the document out once every call has its ruling.
 func (d *document) drain() {
-	if d.open > 0 || d.over {
+	if d.open > 0 || d.over || d.suspended {
 		return
 	}
-	d.over = true
-	var edits []edit
+	var edits []rawjson.Edit
 	lost := false // a refusal has no message to stand in
 	for _, c := range d.calls {
 		c.lane.pass(c)
 	}
-	untouched := d.rd.untouched()
+	if d.repair && (d.rec.Withheld > 0 || d.begun > 1) {
+		d.gather()
+		if d.suspends() {
+			d.stop()
+			return
+		}
+	}
+	d.over = true
+	untouched := d.begun == 1 && d.rd.untouched()
 	for i := range d.rd.choices {
 		ch := &d.rd.choices[i]
 		if !untouched {
@@ -101,17 +109,26 @@ func (d *document) drain() {
 		}
 	}
 	edits = append(edits, d.topEdits(d.body, d.rd)...)
+	if d.rd.outer != nil {
+		edits = append(edits, d.envelopeEdits(d.body, d.rd.outer)...)
+	}
 	for _, l := range d.lanes {
 		lost = lost || len(l.refusals) > 0
 	}
+	d.void = d.begun > 1 && d.rd.failed
 	switch {
+	case d.begun > 1 && !lost && d.rd.whole == nil && !d.rd.failed && !d.speaks():
+		d.out = d.tellEarlier(d.out)
 	case d.rd.whole != nil || lost:
-		d.out = d.completion(d.out, d.refusalText())
+		d.unseen = d.said.size() - d.seen
+		words := d.refusalText()
+		d.notice(words, !d.structured)
+		d.out = d.finished(d.completion(d.out, d.behind(words)))
 		d.rec.Shown, d.rec.Altered = "stop", true
 	case len(edits) == 0:
 		d.out = append(d.out, d.body...)
 	default:
-		d.out = apply(d.out, d.body, edits)
+		d.out = rawjson.Apply(d.out, d.body, edits)
 		d.rec.Altered = true
 	}
 	d.began = true
@@ -121,8 +138,8 @@ func (d *document) drain() {
 // shown.
 func (d *document) refusalText() string {
 	var all []string
-	for _, c := range d.calls {
-		if !c.released {
+	for _, c := range d.calls[d.first:] {
+		if !c.released && !c.fits {
 			all = append(all, c.refusal)
 		}
 	}
@@ -130,14 +147,16 @@ func (d *document) refusalText() string {
 }
 
 // choiceEdits changes one choice and puts its refusals into its message.
-func (d *document) choiceEdits(ch *choice) []edit {
+func (d *document) choiceEdits(ch *choice) []rawjson.Edit {
 	p := d.patch(d.body, ch)
 	edits := append(p.edits, finishEdits(ch, d.body, ch.lane.finishShown(ch.reason))...)
-	if len(ch.lane.refusals) == 0 || !ch.body.there() {
+	if d.begun > 1 && ch.lane.n == 0 && ch.body.There() {
+		return d.join(ch, &p, edits)
+	}
+	if len(ch.lane.refusals) == 0 || !ch.body.There() {
 		return edits
 	}
-	words := strings.Join(ch.lane.refusals, "\n\n")
-	ch.lane.refusals = nil
+	words := d.tell(ch)
 	at := ch.content
 	if d.structured {
 		at = ch.refusal
@@ -146,10 +165,10 @@ func (d *document) choiceEdits(ch *choice) []edit {
 }
 
 // dropNull takes out an edit of a value that is about to be replaced.
-func dropNull(edits []edit, at span) []edit {
+func dropNull(edits []rawjson.Edit, at rawjson.Span) []rawjson.Edit {
 	kept := edits[:0]
 	for _, e := range edits {
-		if e.at != at || !at.there() {
+		if e.At != at || !at.There() {
 			kept = append(kept, e)
 		}
 	}
@@ -157,25 +176,25 @@ func dropNull(edits []edit, at span) []edit {
 }
 
 // put is the edit that adds words to a message's content, whatever its form.
-func (d *document) put(ch *choice, p *patched, at span, words string) edit {
+func (d *document) put(ch *choice, p *patched, at rawjson.Span, words string) rawjson.Edit {
 	b := d.body
 	switch {
-	case !at.there():
+	case !at.There():
 		member := append(append([]byte{'"'}, d.words()...), `":`...)
 		member = appendQuoted(member, words)
 		if p.left > 0 {
 			member = append(member, ',')
 		}
-		return edit{span{ch.body.from + 1, ch.body.from + 1}, member}
-	case isString(b, at) && at.to-at.from > 2:
-		return edit{span{at.to - 1, at.to - 1}, appendEscaped(nil, "\n\n"+words)}
+		return rawjson.Insert(ch.body.From+1, member)
+	case rawjson.IsString(b, at) && at.To-at.From > 2:
+		return rawjson.Insert(at.To-1, appendEscaped(nil, "\n\n"+words))
 	case at == ch.content && p.emptied:
-		return edit{at, quoted(words)}
-	case nested(b, at) && b[at.from] == '[':
+		return rawjson.Edit{At: at, Text: quoted(words)}
+	case rawjson.Nested(b, at) && b[at.From] == '[':
 		part := appendQuoted([]byte(`,{"type":"text","text":`), words)
-		return edit{span{at.to - 1, at.to - 1}, append(part, '}')}
+		return rawjson.Insert(at.To-1, append(part, '}'))
 	}
-	return edit{at, quoted(words)}
+	return rawjson.Edit{At: at, Text: quoted(words)}
 }
 
 // KeepAlive appends a space, which a JSON reader steps over before the answer.
@@ -195,17 +214,26 @@ func (d *document) Abandon(dst []byte, text string) []byte {
 	d.over, d.open = true, 0
 	d.rec.Altered = true
 	d.rec.Shown = "stop"
-	if d.env.id == nil {
+	if d.env.id == "" {
 		d.peek()
 	}
-	return d.completion(dst, text)
+	if !d.suspended {
+		d.gather()
+		d.unseen = d.said.size()
+	}
+	words := d.behind(text)
+	d.notice(text, !d.structured)
+	if d.suspended {
+		d.ending = text
+	}
+	return d.finished(d.completion(dst, words))
 }
 
 // peek looks for the envelope of a document that was not read.
 func (d *document) peek() {
-	doc := span{space(d.body, 0), len(d.body)}
+	doc := rawjson.All(d.body)
 	if bytes.IndexByte(d.body, '{') < 0 || strictjson.Validate(d.body, strictjson.Options{Depth: d.lim.Depth}) != nil {
 		return
 	}
-	d.env.take(d.body, get(d.body, doc, "id"), get(d.body, doc, "created"), get(d.body, doc, "model"), false)
+	d.env.take(d.body, rawjson.Get(d.body, doc, "id"), rawjson.Get(d.body, doc, "created"), rawjson.Get(d.body, doc, "model"), false)
 }

@@ -3,52 +3,59 @@ package openaichat
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
+	"callgate/inspect/rawjson"
 	"callgate/inspect/strictjson"
 	"callgate/inspect/toolcall"
 )
 
 // part is one entry of tool_calls, or a function_call, taken apart.
 type part struct {
-	index, id, kind  span
-	function, custom span
+	index, id, kind  rawjson.Span
+	function, custom rawjson.Span
+	extra            rawjson.Span
 	trouble          string // why two readers could differ over it
 }
 
 // take takes an entry apart. Keys that could be read as another's, or that other
 // formats use for what stands elsewhere here, are trouble.
-func (r *reader) take(s span) part {
+func (r *reader) take(s rawjson.Span) part {
 	b := r.b
 	var p part
-	for w := open(b, s); w.next(); {
-		switch key := string(w.key.in(b)); key {
+	for w := rawjson.Open(b, s); w.Next(); {
+		switch key := string(w.Key.In(b)); key {
 		case "index":
-			p.index = w.val
+			p.index = w.Val
 		case "id":
-			p.id = w.val
+			p.id = w.Val
 		case "type":
-			p.kind = w.val
+			p.kind = w.Val
 		case "function":
-			p.function = w.val
+			p.function = w.Val
 		case "custom":
-			p.custom = w.val
+			p.custom = w.Val
+		case "extra_content":
+			if p.extra = w.Val; suspicious(b, w.Key, w.Val) {
+				p.trouble = "the entry holds a member that could be read as a part of the call"
+			}
 		case "name", "arguments", "input", "parameters":
-			if !null(b, w.val) {
+			if !rawjson.Null(b, w.Val) {
 				p.trouble = "the entry itself holds " + key
 			}
 		default:
-			if !lower(w.key.in(b)) || suspicious(b, w.key, w.val) {
+			if !lower(w.Key.In(b)) || suspicious(b, w.Key, w.Val) {
 				p.trouble = "the entry holds a member that could be read as a part of the call"
 			}
 		}
 	}
-	for _, s := range []span{p.function, p.custom} {
+	for _, s := range []rawjson.Span{p.function, p.custom} {
 		if speaks(b, s) {
 			p.trouble = "where its name and arguments belong stands text"
 		}
 	}
-	for _, s := range []span{p.id, p.kind} {
-		if !null(b, s) && !isString(b, s) {
+	for _, s := range []rawjson.Span{p.id, p.kind} {
+		if !rawjson.Null(b, s) && !rawjson.IsString(b, s) {
 			p.trouble = "its id or type is no string"
 		}
 		if torn(b, s) {
@@ -71,48 +78,51 @@ func lower(key []byte) bool {
 
 // torn reports whether a string holds half a surrogate pair: joined with its
 // other half by some readers and lost by others.
-func torn(b []byte, s span) bool {
-	return isString(b, s) && bytes.Contains(s.in(b), []byte(`\u`)) &&
-		strictjson.Validate(s.in(b), strictjson.Options{}) != nil
+func torn(b []byte, s rawjson.Span) bool {
+	return rawjson.IsString(b, s) && bytes.Contains(s.In(b), []byte(`\u`)) &&
+		strictjson.Validate(s.In(b), strictjson.Options{}) != nil
 }
 
 // entry reads one entry of tool_calls.
-func (r *reader) entry(ch *choice, e walk) error {
+func (r *reader) entry(ch *choice, e rawjson.Walk) error {
 	b := r.b
 	if r.entries++; r.entries > r.lim.Calls {
 		return r.limit("tool_calls", fmt.Sprintf("one event holds more than %d entries", r.lim.Calls))
 	}
-	p := r.take(e.val)
+	p := r.take(e.Val)
 	c, err := r.callOf(ch.lane, p)
 	if err != nil {
 		return err
 	}
 	fresh := !c.mentioned
-	m := mention{c: c, holder: ch.list, item: e.item, index: p.index}
+	m := mention{c: c, holder: ch.list, item: e.Item, index: p.index}
 	if why := r.past(ch.lane); why != "" {
-		c.once(&c.Type, text(b, p.kind), "type")
-		c.once(&c.ID, text(b, p.id), "id")
-		c.once(&c.Name, text(b, get(b, p.function, "name")), "name")
-		r.argue(c, e.val.in(b))
+		c.once(&c.Type, rawjson.Text(b, p.kind), "type")
+		c.once(&c.ID, rawjson.Text(b, p.id), "id")
+		c.once(&c.Name, rawjson.Text(b, rawjson.Get(b, p.function, "name")), "name")
+		r.argue(c, e.Val.In(b))
 		r.late(c, why)
 		r.mention(ch, m)
 		return nil
 	}
-	if b[e.val.from] != '{' {
+	if b[e.Val.From] != '{' {
 		c.fail(toolcall.FaultUnknown, "an entry of tool_calls is no object")
-		r.argue(c, e.val.in(b))
+		r.argue(c, e.Val.In(b))
 	}
 	if p.trouble != "" {
 		c.fail(toolcall.FaultAmbiguous, p.trouble)
 	}
-	id := text(b, p.id)
+	id := rawjson.Text(b, p.id)
 	if !fresh && !r.message && c.ID == "" && id != "" {
 		c.fail(toolcall.FaultAmbiguous, "its id comes when it has begun, where some clients begin another call")
 	}
 	ch.lane.identify(c, id)
-	kind := text(b, p.kind)
-	m.bare = null(b, p.id) && kind == ""
-	hasFunction, hasCustom := nested(b, p.function), nested(b, p.custom)
+	if r.repair && !rawjson.Null(b, p.extra) {
+		c.extra = slices.Clone(p.extra.In(b))
+	}
+	kind := word(b, p.kind)
+	m.bare = rawjson.Null(b, p.id) && kind == ""
+	hasFunction, hasCustom := rawjson.Nested(b, p.function), rawjson.Nested(b, p.custom)
 	switch {
 	case kind == "" && hasCustom:
 		kind = typeCustom
@@ -124,7 +134,7 @@ func (r *reader) entry(ch *choice, e walk) error {
 	switch {
 	case c.Type != "" && c.Type != typeFunction && c.Type != typeCustom:
 		c.fail(toolcall.FaultUnknown, "a call of type "+c.Type+" is unknown")
-		r.argue(c, e.val.in(b))
+		r.argue(c, e.Val.In(b))
 	case hasFunction && (hasCustom || c.Text):
 		c.fail(toolcall.FaultAmbiguous, "it is a function and a custom tool at once")
 		m.inner, m.key = p.function, "arguments"
@@ -158,7 +168,7 @@ func (r *reader) follow(l *lane, c *call, fresh bool) {
 // callOf finds the call that an entry belongs to, or makes one.
 func (r *reader) callOf(l *lane, p part) (*call, error) {
 	b := r.b
-	n, ok := whole(b, p.index)
+	n, ok := rawjson.Whole(b, p.index)
 	if r.message || r.past(l) != "" {
 		c, err := r.add(l, "")
 		if err == nil && r.message && ok {
@@ -166,7 +176,7 @@ func (r *reader) callOf(l *lane, p part) (*call, error) {
 		}
 		return c, err
 	}
-	if !null(b, p.index) {
+	if !rawjson.Null(b, p.index) {
 		if c := l.find(n); c != nil && ok {
 			return c, nil
 		}
@@ -184,7 +194,7 @@ func (r *reader) callOf(l *lane, p part) (*call, error) {
 	}
 	// Some servers give a call whole and leave its index out. Where one goes
 	// on without an index clients do not agree on which one that is.
-	if text(b, p.id) == "" && text(b, get(b, p.function, "name")) == "" && text(b, get(b, p.custom, "name")) == "" {
+	if rawjson.Text(b, p.id) == "" && rawjson.Text(b, rawjson.Get(b, p.function, "name")) == "" && rawjson.Text(b, rawjson.Get(b, p.custom, "name")) == "" {
 		for i := len(l.calls) - 1; i >= 0; i-- {
 			if c := l.calls[i]; !c.announced {
 				c.fail(toolcall.FaultAmbiguous, "it goes on without an index")
@@ -214,32 +224,32 @@ func (r *reader) mixed(l *lane, c *call) {
 // inner reads the object that holds a call's name and arguments.
 func (r *reader) inner(c *call, m *mention) {
 	b := r.b
-	if null(b, m.inner) {
-		m.inner = span{}
+	if rawjson.Null(b, m.inner) {
+		m.inner = rawjson.Span{}
 		return
 	}
-	if b[m.inner.from] != '{' {
+	if b[m.inner.From] != '{' {
 		c.fail(toolcall.FaultAmbiguous, "where its name and arguments belong stands no object")
 		return
 	}
-	for w := open(b, m.inner); w.next(); {
-		switch key := string(w.key.in(b)); key {
+	for w := rawjson.Open(b, m.inner); w.Next(); {
+		switch key := string(w.Key.In(b)); key {
 		case "name":
-			if !null(b, w.val) && !isString(b, w.val) || torn(b, w.val) {
+			if !rawjson.Null(b, w.Val) && !rawjson.IsString(b, w.Val) || torn(b, w.Val) {
 				c.fail(toolcall.FaultAmbiguous, "its name is no string that all clients read alike")
 			}
-			name := text(b, w.val)
+			name := rawjson.Text(b, w.Val)
 			c.once(&c.Name, name, "name")
 			m.bare = m.bare && name == ""
 		case m.key:
-			m.args = w.val
-			r.arguments(c, w.val)
+			m.args = w.Val
+			r.arguments(c, w.Val)
 		case "arguments", "input", "parameters":
-			if !null(b, w.val) {
+			if !rawjson.Null(b, w.Val) {
 				c.fail(toolcall.FaultAmbiguous, "it holds "+key+" beside its "+m.key)
 			}
 		default:
-			if !lower(w.key.in(b)) {
+			if !lower(w.Key.In(b)) {
 				c.fail(toolcall.FaultAmbiguous, "it holds a member that could be read as another one")
 			}
 		}
@@ -247,45 +257,53 @@ func (r *reader) inner(c *call, m *mention) {
 }
 
 // arguments takes in a piece of a call's arguments.
-func (r *reader) arguments(c *call, s span) {
+func (r *reader) arguments(c *call, s rawjson.Span) {
 	b := r.b
 	switch {
-	case null(b, s):
-	case isString(b, s):
+	case rawjson.Null(b, s):
+	case rawjson.IsString(b, s):
 		if torn(b, s) {
 			c.fail(toolcall.FaultAmbiguous, "half a surrogate pair stands in its arguments")
 		}
-		if c.object && s.to-s.from > 2 {
+		if c.object && s.To-s.From > 2 {
 			c.fail(toolcall.FaultAmbiguous, "its arguments come as an object and as text")
 		}
-		r.room = strictjson.AppendString(r.room[:0], s.in(b))
+		r.unescape(s.In(b))
 		r.argue(c, r.room)
-	case b[s.from] == '{' && !c.Text:
+	case b[s.From] == '{' && !c.Text:
 		// Some servers give the arguments as the object itself.
 		if len(c.Args) > 0 {
 			c.fail(toolcall.FaultAmbiguous, "its arguments come more than once")
 		}
 		c.object = true
-		r.argue(c, s.in(b))
+		r.argue(c, s.In(b))
 	default:
 		c.fail(toolcall.FaultArguments, "its arguments are neither text nor an object")
-		r.argue(c, s.in(b))
+		r.argue(c, s.In(b))
 	}
 }
 
+// unescape puts what a string stands for into room.
+func (t *turn) unescape(lit []byte) {
+	if t.room == nil {
+		t.room = t.one.room[:0]
+	}
+	t.room = strictjson.AppendString(t.room[:0], lit)
+}
+
 // legacy reads a function_call, the form before tool_calls.
-func (r *reader) legacy(ch *choice, w walk) error {
+func (r *reader) legacy(ch *choice, w rawjson.Walk) error {
 	b, l := r.b, ch.lane
-	if speaks(b, w.val) {
+	if speaks(b, w.Val) {
 		return r.stray(&ch.mentions, l.n, ch.body, w, toolcall.FaultUnknown)
 	}
-	if !nested(b, w.val) {
+	if !rawjson.Nested(b, w.Val) {
 		return nil
 	}
 	c := l.older
 	why := r.past(l)
 	if c == nil || r.message || why != "" {
-		if hollow(b, w.val) {
+		if hollow(b, w.Val) {
 			return nil // servers that fill in every field
 		}
 		var err error
@@ -297,9 +315,9 @@ func (r *reader) legacy(ch *choice, w walk) error {
 		}
 	}
 	fresh := !c.mentioned
-	m := mention{c: c, holder: ch.body, item: w.item, inner: w.val, key: "arguments", bare: true}
+	m := mention{c: c, holder: ch.body, item: w.Item, inner: w.Val, key: "arguments", bare: true}
 	if why != "" {
-		r.argue(c, w.val.in(b))
+		r.argue(c, w.Val.In(b))
 		r.late(c, why)
 		r.mention(ch, m)
 		return nil
@@ -311,10 +329,10 @@ func (r *reader) legacy(ch *choice, w walk) error {
 }
 
 // hollow reports whether every member of an object says nothing.
-func hollow(b []byte, s span) bool {
-	w := open(b, s)
-	for w.next() {
-		if !empty(b, w.val) {
+func hollow(b []byte, s rawjson.Span) bool {
+	w := rawjson.Open(b, s)
+	for w.Next() {
+		if !empty(b, w.Val) {
 			return false
 		}
 	}
@@ -323,10 +341,10 @@ func hollow(b []byte, s span) bool {
 
 // speaks reports whether a value is text where an object or a list belongs. Some
 // clients read such text as JSON once more.
-func speaks(b []byte, s span) bool { return isString(b, s) && s.to-s.from > 2 }
+func speaks(b []byte, s rawjson.Span) bool { return rawjson.IsString(b, s) && s.To-s.From > 2 }
 
 // empty reports whether a value says nothing: missing, null, "" or one without
 // members.
-func empty(b []byte, s span) bool {
-	return null(b, s) || isString(b, s) && s.to-s.from == 2 || (b[s.from] == '{' || b[s.from] == '[') && !nested(b, s)
+func empty(b []byte, s rawjson.Span) bool {
+	return rawjson.Null(b, s) || rawjson.IsString(b, s) && s.To-s.From == 2 || (b[s.From] == '{' || b[s.From] == '[') && !rawjson.Nested(b, s)
 }

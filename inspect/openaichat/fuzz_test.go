@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"callgate/inspect/inspecttest"
+	"callgate/inspect/rawjson"
 )
 
 // clientCalls finds what a client of Chat Completions would take for a call: in
@@ -94,6 +95,14 @@ func FuzzDocument(f *testing.F) {
 	inspecttest.FuzzResponse(f, Dialect{}, "application/json", cases, clientCalls)
 }
 
+func FuzzStreamRepair(f *testing.F) {
+	inspecttest.FuzzResponse(f, repairing, "text/event-stream", cases, clientCalls)
+}
+
+func FuzzDocumentRepair(f *testing.F) {
+	inspecttest.FuzzResponse(f, repairing, "application/json", cases, clientCalls)
+}
+
 // FuzzPlain holds the template against the long way: what it passes unread must
 // read as holding nothing of a call.
 func FuzzPlain(f *testing.F) {
@@ -101,20 +110,22 @@ func FuzzPlain(f *testing.F) {
 		`{"id":"c","object":"o","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"x"},"finish_reason":null}]}`,
 		`{"choices":[{"delta":{"content":"a","tool_calls":[],"function_call":null,"refusal":null,"reasoning":"r"},"logprobs":null},{"index":1,"delta":{}}],"usage":null}`,
 		`{"choices":[]}`, `{"choices":[{"index":0,"delta":{"content":"a","content":"b"}}]}`,
+		`{"choices":[{"index":0,"delta":{"content":"a"}},{"index":0,"delta":{"content":"b"}}]}`, `{"choices":[{"delta":{}},{"delta":{}}]}`,
+		`{"choices":[],"usage":{"prompt_tokens":1,"details":{"a":null},"details":{}}}`,
 		`{"choices":[{"index":0,"delta":{"content":[{"type":"tool_use"}]}}]}`, ` { } `,
 	} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var p plain
-		if !p.match(data) {
+		if !p.match(data) || !p.isPlain() {
 			return
 		}
 		if bytes.ContainsAny(data, "\r\n") {
 			t.Fatalf("%q passes with a line end in it", data)
 		}
 		s := newStream(turn{lim: Dialect{}.Limits.Defaults(), lanesAsked: maxLanes})
-		if err := s.read(data, span{0, len(data)}, ""); err != nil {
+		if err := s.readEvent(data, rawjson.Span{From: 0, To: len(data)}, ""); err != nil {
 			t.Fatalf("%q passes and cannot be read: %v", data, err)
 		}
 		if s.total > 0 || len(s.queue) > 0 || !bytes.Equal(s.out, data) {

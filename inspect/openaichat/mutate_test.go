@@ -155,7 +155,7 @@ func objectArgs(data [][]byte) bool {
 }
 
 func TestNoChangedStreamLetsACallPastItsJudge(t *testing.T) {
-	inspecttest.Mutate(t, Dialect{}, "text/event-stream", cases, 3000, clientCalls, snippets, func(out []byte, r inspecttest.Reading) []string {
+	judged := func(out []byte, r inspecttest.Reading) []string {
 		var all []string
 		for _, data := range inspecttest.Streams(out) {
 			if objectArgs(data) {
@@ -166,14 +166,18 @@ func TestNoChangedStreamLetsACallPastItsJudge(t *testing.T) {
 			all = append(all, runsInOrder(data, r, func(_, name string) bool { return name != "" })...)
 		}
 		return all
-	})
+	}
+	inspecttest.Mutate(t, Dialect{}, "text/event-stream", cases, 3000, clientCalls, snippets, judged)
+	inspecttest.Mutate(t, repairing, "text/event-stream", cases, 1000, clientCalls, snippets, judged)
 }
 
 func TestNoChangedDocumentLetsACallPastItsJudge(t *testing.T) {
-	inspecttest.Mutate(t, Dialect{}, "application/json", cases, 2000, clientCalls, snippets, func(out []byte, r inspecttest.Reading) []string {
+	judged := func(out []byte, r inspecttest.Reading) []string {
 		if data := [][]byte{out}; !objectArgs(data) {
 			return runs(data, r)
 		}
 		return nil
-	})
+	}
+	inspecttest.Mutate(t, Dialect{}, "application/json", cases, 2000, clientCalls, snippets, judged)
+	inspecttest.Mutate(t, repairing, "application/json", cases, 1000, clientCalls, snippets, judged)
 }

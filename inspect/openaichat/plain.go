@@ -1,18 +1,25 @@
 package openaichat
 
-import "callgate/inspect/strictjson"
+import (
+	"callgate/inspect/rawjson"
+	"callgate/inspect/strictjson"
+)
 
-// plain is the template of an event that can hold nothing of a call: a chunk of
-// text, reasoning or a role, or one that says nothing. An event passes without
-// further reading only when match finds every key known, none twice, none
-// escaped, and every value of a kind that is known; whatever else it is goes
-// the long way.
+// plain is the template of the events that servers send, which all readers read
+// alike. An event matches only when every key is known, none twice, none
+// escaped, and every value of a kind that is known; whatever else it is goes the
+// long way.
+//
+// What matches is plain when it can hold nothing of a call: a chunk of text,
+// reasoning or a role, or one that says nothing. It passes without further
+// reading. Otherwise the template has found what there is to be taken in.
 type plain struct {
 	b []byte
 	i int
 
 	n     int
 	shown [maxPlain]shown
+	told
 	// open are the strings of the event that may change within its form, opens
 	// how many; wide says that there are more than a mould has holes.
 	open  [maxHoles]opening
@@ -21,9 +28,20 @@ type plain struct {
 	mould mould
 }
 
+// told is what an event tells beside what it shows.
+type told struct {
+	id, created, model rawjson.Span
+	usage              rawjson.Span // an object
+	choices            rawjson.Span // the list
+	// Of the choice that was read last:
+	choice choice
+	// more says that a choice tells of a call or of its end.
+	more bool
+}
+
 // opening is such a string.
 type opening struct {
-	at     span
+	at     rawjson.Span
 	choice int
 	kind   kind
 }
@@ -44,7 +62,6 @@ type kind uint8
 const (
 	scalar      kind = iota + 1 // a string, a number or null
 	nothing                     // null
-	none                        // null or []
 	choicesKind                 // the list of choices
 	deltaKind                   // a delta
 	contentKind                 // a string or null, of which notice is taken
@@ -52,6 +69,19 @@ const (
 	roleKind
 	indexKind
 	varying // a scalar that differs from event to event
+	// The same, with thinking in it.
+	reasoningKind
+	reasoningContentKind
+	// Scalars that make the envelope.
+	idKind
+	createdKind
+	modelKind
+	usageKind    // null or an object of numbers
+	finishKind   // a string or null
+	nativeKind   // the same
+	callsKind    // null or a list of calls
+	functionKind // null or an object with name and arguments
+	wordKind     // a string or null
 )
 
 // field is a key of the template. The order of the lists below is the order of
@@ -62,45 +92,48 @@ type field struct {
 }
 
 var eventFields = []field{
-	{"id", scalar}, {"object", scalar}, {"created", scalar}, {"model", scalar}, {"choices", choicesKind},
-	{"system_fingerprint", scalar}, {"service_tier", scalar}, {"usage", nothing}, {"obfuscation", varying}, {"provider", scalar},
+	{"id", idKind}, {"object", scalar}, {"created", createdKind}, {"model", modelKind}, {"choices", choicesKind},
+	{"system_fingerprint", scalar}, {"service_tier", scalar}, {"usage", usageKind}, {"obfuscation", varying}, {"provider", scalar},
 }
 
 var choiceFields = []field{
-	{"index", indexKind}, {"delta", deltaKind}, {"finish_reason", nothing}, {"logprobs", nothing},
-	{"native_finish_reason", nothing}, {"stop_reason", nothing}, {"token_ids", nothing}, {"matched_stop", nothing},
+	{"index", indexKind}, {"delta", deltaKind}, {"finish_reason", finishKind}, {"logprobs", nothing},
+	{"native_finish_reason", nativeKind}, {"stop_reason", nothing}, {"token_ids", nothing}, {"matched_stop", nothing},
 }
 
 var deltaFields = []field{
-	{"content", contentKind}, {"role", roleKind}, {"reasoning_content", varying}, {"reasoning", varying}, {"refusal", refusalKind},
-	{"tool_calls", none}, {"function_call", nothing}, {"name", scalar},
+	{"content", contentKind}, {"role", roleKind}, {"reasoning_content", reasoningContentKind}, {"reasoning", reasoningKind}, {"refusal", refusalKind},
+	{"tool_calls", callsKind}, {"function_call", nothing}, {"name", scalar},
 }
 
-// match reports whether data is a plain event, and notes what it shows.
+var entryFields = []field{{"index", scalar}, {"id", wordKind}, {"type", wordKind}, {"function", functionKind}}
+
+var functionFields = []field{{"name", wordKind}, {"arguments", wordKind}}
+
+// match reports whether data is an event of the template, and notes what it
+// shows and tells. Of one that tells more, only a single choice is taken in.
 func (p *plain) match(data []byte) bool {
-	if p.mould.fits(data, &p.shown) {
-		p.n = p.mould.lanes
-		return true
-	}
-	if !p.whole(data) {
-		return false
-	}
-	if p.mould.usable = !p.wide && len(data) <= maxMould; p.mould.usable {
-		p.mould.cast(data, p.open[:p.opens], p.shown[:p.n])
-	}
-	return true
-}
-
-// whole is match without the mould.
-func (p *plain) whole(data []byte) bool {
 	p.b, p.i, p.n = data, 0, 0
+	p.told = told{}
 	p.opens, p.wide = 0, false
 	p.blank()
 	if !p.object(eventFields) {
 		return false
 	}
 	p.blank()
-	return p.i == len(p.b)
+	return p.i == len(p.b) && (!p.more || p.n == 1)
+}
+
+// isPlain reports whether the event that matched last holds nothing of a call
+// and of its end. Figures of usage may stand in it.
+func (p *plain) isPlain() bool { return !p.more }
+
+// cast makes the event that matched last the form of those to come. Its data
+// starts at from.
+func (p *plain) cast(raw []byte, from int) {
+	if p.mould.usable = !p.wide && !p.usage.There() && len(raw) <= maxMould && ended(raw); p.mould.usable {
+		p.mould.cast(raw, from, p.open[:p.opens], p.shown[:p.n])
+	}
 }
 
 // blank steps over spaces and tabs; no other white space is in the template.
@@ -129,8 +162,9 @@ func (p *plain) object(fields []field) bool {
 		return true
 	}
 	for seen := uint32(0); ; {
+		from := p.i
 		f := p.key(fields)
-		if f < 0 || seen&(1<<f) != 0 || !p.take(':') || !p.value(fields[f].kind) {
+		if f < 0 || seen&(1<<f) != 0 || !p.take(':') || !p.value(fields[f].kind, from) {
 			return false
 		}
 		seen |= 1 << f
@@ -157,32 +191,153 @@ func (p *plain) key(fields []field) int {
 	return -1
 }
 
-func (p *plain) value(k kind) bool {
+// value reads a value of that kind. from is where its member starts.
+func (p *plain) value(k kind, from int) bool {
+	at := p.i
 	switch k {
 	case scalar:
 		_, ok := p.scalar()
 		return ok
+	case idKind, createdKind, modelKind:
+		_, ok := p.scalar()
+		switch s := p.since(at); k {
+		case idKind:
+			p.id = s
+		case createdKind:
+			p.created = s
+		case modelKind:
+			p.model = s
+		}
+		return ok
 	case nothing:
 		return p.word("null")
-	case none:
-		return p.word("null") || p.take('[') && p.take(']')
+	case wordKind:
+		if p.word("null") {
+			return true
+		}
+		_, ok := p.str()
+		return ok
 	case choicesKind:
-		return p.choices()
+		ok := p.list(p.element)
+		p.choices = p.since(at)
+		return ok
 	case deltaKind:
-		return p.object(deltaFields)
+		ok := p.object(deltaFields)
+		p.choice.body = p.since(at)
+		return ok
 	case indexKind:
+		p.choice.indexed = true
 		return p.index()
 	case contentKind, refusalKind, roleKind:
 		return p.notice(k)
-	case varying:
-		from := p.i
+	case varying, reasoningKind, reasoningContentKind:
 		n, ok := p.scalar()
 		if n > 0 {
-			p.opened(from, k)
+			p.opened(at, k)
 		}
 		return ok
+	case usageKind:
+		if p.word("null") {
+			return true
+		}
+		ok := p.figures(1)
+		p.usage = p.since(at)
+		return ok
+	case finishKind, nativeKind:
+		return p.end(k)
+	case callsKind:
+		if p.word("null") {
+			return true
+		}
+		ok := p.list(p.entry)
+		if s := p.since(at); ok && rawjson.Nested(p.b, s) {
+			p.choice.list, p.choice.listItem, p.more = s, p.since(from), true
+		}
+		return ok
+	case functionKind:
+		return p.word("null") || p.object(functionFields)
 	}
 	return false
+}
+
+// since gives the value that was read last, without the blanks behind it.
+func (p *plain) since(from int) rawjson.Span {
+	to := p.i
+	for to > from && (p.b[to-1] == ' ' || p.b[to-1] == '\t') {
+		to--
+	}
+	return rawjson.Span{From: from, To: to}
+}
+
+// end reads what says why a choice has ended, null while it goes on.
+func (p *plain) end(k kind) bool {
+	at := p.i
+	ok := p.word("null")
+	if !ok {
+		_, ok = p.str()
+		p.more = true
+	}
+	switch s := p.since(at); {
+	case k == finishKind:
+		p.choice.finish = s
+	case rawjson.IsString(p.b, s):
+		p.choice.native = s
+	}
+	return ok
+}
+
+// The bounds of what figures of usage may be.
+const (
+	maxFigures      = 16
+	maxFiguresDepth = 3
+)
+
+// figures reads an object of whole numbers and of such objects, as usage is. Its
+// keys are of lower-case letters.
+func (p *plain) figures(depth int) bool {
+	if depth > maxFiguresDepth || !p.take('{') {
+		return false
+	}
+	if p.take('}') {
+		return true
+	}
+	var keys [maxFigures][]byte
+	for n := 0; ; n++ {
+		key := p.figure()
+		if n == maxFigures || key == nil || !p.take(':') {
+			return false
+		}
+		for _, k := range keys[:n] {
+			if string(k) == string(key) {
+				return false
+			}
+		}
+		keys[n] = key
+		if !p.word("null") && !p.number() && !p.figures(depth+1) {
+			return false
+		}
+		if !p.take(',') {
+			return p.take('}')
+		}
+	}
+}
+
+// figure reads the key of a figure, nil when there is none.
+func (p *plain) figure() []byte {
+	if p.i >= len(p.b) || p.b[p.i] != '"' {
+		return nil
+	}
+	for i := p.i + 1; i < len(p.b); i++ {
+		switch c := p.b[i]; {
+		case c == '"':
+			key := p.b[p.i+1 : i]
+			p.i = i + 1
+			return key
+		case !('a' <= c && c <= 'z' || c == '_'):
+			return nil
+		}
+	}
+	return nil
 }
 
 // opened notes a string that may change within a form.
@@ -190,18 +345,24 @@ func (p *plain) opened(from int, k kind) {
 	if p.wide = p.wide || p.opens == maxHoles; p.wide {
 		return
 	}
-	p.open[p.opens] = opening{span{from, p.i}, p.n, k}
+	p.open[p.opens] = opening{p.since(from), p.n, k}
 	p.opens++
 }
 
 // notice reads a string or null that the client sees.
 func (p *plain) notice(k kind) bool {
-	if p.word("null") {
-		return true
-	}
 	from := p.i
-	n, ok := p.str()
-	if ok && k != roleKind {
+	n, ok := 0, p.word("null")
+	if !ok {
+		n, ok = p.str()
+	}
+	switch k {
+	case contentKind:
+		p.choice.content = p.since(from)
+	case refusalKind:
+		p.choice.refusal = p.since(from)
+	}
+	if ok && n > 0 && k != roleKind {
 		p.opened(from, k)
 	}
 	if s := &p.shown[p.n]; n > 2 && ok {
@@ -256,29 +417,47 @@ func (p *plain) index() bool {
 	if !p.number() {
 		return false
 	}
-	lane, ok := whole(p.b, span{from, p.i})
+	lane, ok := rawjson.Whole(p.b, rawjson.Span{From: from, To: p.i})
 	p.shown[p.n].lane = lane
 	return ok
 }
 
-func (p *plain) choices() bool {
+// list reads a list, its elements by one.
+func (p *plain) list(one func() bool) bool {
 	if !p.take('[') {
 		return false
 	}
 	if p.take(']') {
 		return true
 	}
-	for {
-		if p.n == maxPlain {
-			return false
-		}
-		p.shown[p.n] = shown{}
-		if !p.object(choiceFields) {
-			return false
-		}
-		p.n++
+	for one() {
 		if !p.take(',') {
 			return p.take(']')
 		}
 	}
+	return false
 }
+
+func (p *plain) element() bool {
+	if p.n == maxPlain {
+		return false
+	}
+	at := p.i
+	p.shown[p.n], p.choice = shown{lane: p.n}, choice{}
+	if !p.object(choiceFields) {
+		return false
+	}
+	p.choice.at = p.since(at)
+	if !rawjson.Nested(p.b, p.choice.at) {
+		return false // whose number nobody looks at
+	}
+	for i := range p.n {
+		if p.shown[i].lane == p.shown[p.n].lane {
+			return false
+		}
+	}
+	p.n++
+	return true
+}
+
+func (p *plain) entry() bool { return p.object(entryFields) }

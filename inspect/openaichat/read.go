@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"callgate/inspect/rawjson"
 	"callgate/inspect/strictjson"
 	"callgate/inspect/toolcall"
 )
@@ -19,28 +20,50 @@ var known = strictjson.Keys("choices", "delta", "message", "index", "finish_reas
 type reading struct {
 	whole   *call // set when the document cannot be passed on in part
 	choices []choice
-	list    span      // the array of choices
-	top     []mention // members of the document itself that are withheld
-	calls   []*call   // all that are mentioned
-	failed  bool      // it tells of an error of the provider
+	list    rawjson.Span // the array of choices
+	top     []mention    // members of the document itself that are withheld
+	calls   []*call      // all that are mentioned
+	failed  bool         // it tells of an error of the provider
 	usage   bool
+	outer   *outer // in a round behind the first
+}
+
+// outer is where the envelope and the usage of a document stand.
+type outer struct{ id, created, model, usage rawjson.Span }
+
+// oneChoice is a reading with room for one choice and one call.
+type oneChoice struct {
+	reading
+	choice  [1]choice
+	mention [1]mention
+	call    [1]*call
+}
+
+// newOneChoice gives the reading of a document with one choice.
+func newOneChoice(ch *choice) *reading {
+	o := &oneChoice{}
+	o.choice[0] = *ch
+	o.choice[0].mentions = o.mention[:0]
+	o.choices, o.calls = o.choice[:], o.call[:0]
+	return &o.reading
 }
 
 // choice is one choice of a document.
 type choice struct {
 	lane    *lane
-	at      span
+	at      rawjson.Span
 	indexed bool // it says which choice it is
 	// body is the delta or the message.
-	body     span
-	list     span // the array of tool_calls, and
-	listItem span // the member that holds it
-	content  span
-	refusal  span
-	finish   span // a string, the finish reason
+	body     rawjson.Span
+	list     rawjson.Span // the array of tool_calls, and
+	listItem rawjson.Span // the member that holds it
+	content  rawjson.Span
+	refusal  rawjson.Span
+	finish   rawjson.Span // a string, the finish reason
+	role     rawjson.Span // the member, in a round behind the first
 	reason   string
-	native   span // what some routers put beside it, when it is a string
-	logprobs span // when not null
+	native   rawjson.Span // what some routers put beside it, when it is a string
+	logprobs rawjson.Span // when not null
 	shows    shown
 	mentions []mention
 }
@@ -49,10 +72,10 @@ type choice struct {
 type mention struct {
 	c *call
 	// holder is the array or object, item the element or member in it.
-	holder, item span
+	holder, item rawjson.Span
 	// For calls that may be edited: the object with name and arguments, the
 	// arguments, the index, and whether it holds nothing but these two.
-	inner, args, index span
+	inner, args, index rawjson.Span
 	key                string // arguments or input
 	bare               bool
 }
@@ -68,59 +91,66 @@ type reader struct {
 }
 
 // read takes in a document that is strict JSON.
-func (r *reader) read() (*reading, error) {
+func (r *reader) read() error {
 	r.rd = &reading{}
 	b := r.b
-	doc := span{space(b, 0), len(b)}
-	if b[doc.from] != '{' {
+	doc := rawjson.All(b)
+	if b[doc.From] != '{' {
 		if speaks(b, doc) {
-			return r.rd, r.refuse(toolcall.FaultUnknown, "the document is a text, which could be read once more")
+			return r.refuse(toolcall.FaultUnknown, "the document is a text, which could be read once more")
 		}
-		if !nested(b, doc) {
-			return r.rd, nil // a lone scalar is no chunk for anyone
+		if !rawjson.Nested(b, doc) {
+			return nil // a lone scalar is no chunk for anyone
 		}
-		return r.rd, r.refuse(toolcall.FaultUnknown, "the document is no object")
+		return r.refuse(toolcall.FaultUnknown, "the document is no object")
 	}
-	var id, created, model, choices span
-	for w := open(b, doc); w.next(); {
-		switch key := string(w.key.in(b)); key {
+	var id, created, model, choices, usage rawjson.Span
+	for w := rawjson.Open(b, doc); w.Next(); {
+		switch key := string(w.Key.In(b)); key {
 		case "choices":
-			choices = w.val
+			choices = w.Val
 		case "id":
-			id = w.val
+			id = w.Val
 		case "created":
-			created = w.val
+			created = w.Val
 		case "model":
-			model = w.val
+			model = w.Val
 		case "error":
-			r.rd.failed = r.rd.failed || !null(b, w.val)
+			r.rd.failed = r.rd.failed || !rawjson.Null(b, w.Val)
 		case "usage":
-			r.rd.usage = nested(b, w.val)
-			r.usage(w.val)
+			r.rd.usage = rawjson.Nested(b, w.Val)
+			usage = w.Val
 		default:
-			if suspicious(b, w.key, w.val) {
+			if suspicious(b, w.Key, w.Val) {
 				if err := r.stray(&r.rd.top, 0, doc, w, toolcall.FaultUnknown); err != nil {
-					return nil, err
+					return err
 				}
 			}
 		}
 	}
-	r.env.take(b, id, created, model, nested(b, choices))
+	r.usage(usage, rawjson.Nested(b, choices))
+	r.env.take(b, id, created, model, rawjson.Nested(b, choices))
+	if r.begun > 1 {
+		r.rd.outer = &outer{id, created, model, usage}
+		if r.roundID == "" {
+			r.roundID = rawjson.Text(b, id)
+		}
+	}
 	if r.rd.failed {
 		r.fail()
 	}
 	if err := r.survey(choices); err != nil || r.rd.whole != nil {
-		return r.rd, err
+		return err
 	}
 	for i := range r.rd.choices {
 		if err := r.choice(&r.rd.choices[i]); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for i := range r.rd.choices {
 		r.end(&r.rd.choices[i])
 	}
-	return r.rd, nil
+	return nil
 }
 
 // fail notes an error of the provider: what was not whole by now never will be.
@@ -134,10 +164,14 @@ func (r *reader) fail() {
 	}
 }
 
-func (r *reader) usage(s span) {
-	for w := open(r.b, s); w.next(); {
-		n, ok := whole(r.b, w.val)
-		switch string(w.key.in(r.b)) {
+// usage takes in figures, which came beside choices or without any.
+func (r *reader) usage(s rawjson.Span, beside bool) {
+	if r.repair && rawjson.Nested(r.b, s) {
+		r.lastUsage, r.alone = append(r.lastUsage[:0], s.In(r.b)...), !beside
+	}
+	for w := rawjson.Open(r.b, s); w.Next(); {
+		n, ok := rawjson.Whole(r.b, w.Val)
+		switch string(w.Key.In(r.b)) {
 		case "prompt_tokens":
 			if ok {
 				r.rec.InputTokens = int64(n)
@@ -183,7 +217,7 @@ func (r *reader) refuse(f toolcall.Fault, detail string) error {
 
 // stray withholds a member that no client should take for a call, and some
 // might.
-func (r *reader) stray(to *[]mention, lane int, holder span, w walk, f toolcall.Fault) error {
+func (r *reader) stray(to *[]mention, lane int, holder rawjson.Span, w rawjson.Walk, f toolcall.Fault) error {
 	l, err := r.lane(lane)
 	if err != nil {
 		return err
@@ -192,61 +226,61 @@ func (r *reader) stray(to *[]mention, lane int, holder span, w walk, f toolcall.
 	if err != nil {
 		return err
 	}
-	c.Name = c.word(text(r.b, span{w.key.from - 1, w.key.to + 1}), "name")
-	r.argue(c, w.val.in(r.b))
+	c.Name = c.word(rawjson.KeyText(r.b, w.Key), "name")
+	r.argue(c, w.Val.In(r.b))
 	c.fail(f, fmt.Sprintf("the member %.100q could hold a call", c.Name))
 	r.announce(c)
 	r.rd.calls = append(r.rd.calls, c)
-	*to = append(*to, mention{c: c, holder: holder, item: w.item})
+	*to = append(*to, mention{c: c, holder: holder, item: w.Item})
 	return nil
 }
 
 // survey finds the choices and what could be read in two ways about where they
 // belong, before anything is taken from them.
-func (r *reader) survey(choices span) error {
+func (r *reader) survey(choices rawjson.Span) error {
 	b := r.b
 	if speaks(b, choices) {
 		return r.refuse(toolcall.FaultUnknown, "choices is text, which could be read once more")
 	}
-	if !nested(b, choices) {
+	if !rawjson.Nested(b, choices) {
 		return nil
 	}
-	if b[choices.from] != '[' {
+	if b[choices.From] != '[' {
 		return r.refuse(toolcall.FaultUnknown, "choices is no list")
 	}
 	r.rd.list = choices
-	for w, pos := open(b, choices), 0; w.next(); pos++ {
-		if speaks(b, w.val) {
+	for w, pos := rawjson.Open(b, choices), 0; w.Next(); pos++ {
+		if speaks(b, w.Val) {
 			return r.refuse(toolcall.FaultUnknown, fmt.Sprintf("choice %d is text, which could be read once more", pos))
 		}
-		if !nested(b, w.val) {
+		if !rawjson.Nested(b, w.Val) {
 			continue
 		}
-		if b[w.val.from] != '{' {
+		if b[w.Val.From] != '{' {
 			return r.refuse(toolcall.FaultUnknown, fmt.Sprintf("choice %d is no object", pos))
 		}
 		n := pos
-		ch := choice{at: w.val}
-		for m := open(b, w.val); m.next(); {
-			switch string(m.key.in(b)) {
+		ch := choice{at: w.Val}
+		for m := rawjson.Open(b, w.Val); m.Next(); {
+			switch string(m.Key.In(b)) {
 			case "index":
 				var ok bool
 				ch.indexed = true
-				if n, ok = whole(b, m.val); !ok {
+				if n, ok = rawjson.Whole(b, m.Val); !ok {
 					return r.refuse(toolcall.FaultAmbiguous, fmt.Sprintf("the index of choice %d is no whole number", pos))
 				}
 			case "finish_reason":
-				if !null(b, m.val) && !isString(b, m.val) {
+				if !rawjson.Null(b, m.Val) && !rawjson.IsString(b, m.Val) {
 					return r.refuse(toolcall.FaultAmbiguous, fmt.Sprintf("the finish reason of choice %d is no string", pos))
 				}
-				ch.finish, ch.reason = m.val, text(b, m.val)
+				ch.finish, ch.reason = m.Val, word(b, m.Val)
 			case "native_finish_reason":
-				if isString(b, m.val) {
-					ch.native = m.val
+				if rawjson.IsString(b, m.Val) {
+					ch.native = m.Val
 				}
 			case "logprobs":
-				if !null(b, m.val) {
-					ch.logprobs = m.val
+				if !rawjson.Null(b, m.Val) {
+					ch.logprobs = m.Val
 				}
 			}
 		}
@@ -265,6 +299,19 @@ func (r *reader) survey(choices span) error {
 	return nil
 }
 
+// word is rawjson.Text without a copy for the words that come with every call.
+func word(b []byte, s rawjson.Span) string {
+	switch string(s.In(b)) {
+	case `"function"`:
+		return typeFunction
+	case `"tool_calls"`:
+		return "tool_calls"
+	case `"stop"`:
+		return "stop"
+	}
+	return rawjson.Text(b, s)
+}
+
 // choice reads what a choice holds.
 func (r *reader) choice(ch *choice) error {
 	b := r.b
@@ -272,21 +319,21 @@ func (r *reader) choice(ch *choice) error {
 	if r.message {
 		own, other = other, own
 	}
-	for w := open(b, ch.at); w.next(); {
+	for w := rawjson.Open(b, ch.at); w.Next(); {
 		var err error
-		switch key := string(w.key.in(b)); key {
+		switch key := string(w.Key.In(b)); key {
 		case "index", "finish_reason", "native_finish_reason", "logprobs":
 		case own:
 			switch {
-			case null(b, w.val):
-			case b[w.val.from] == '{':
-				ch.body = w.val
+			case rawjson.Null(b, w.Val):
+			case b[w.Val.From] == '{':
+				ch.body = w.Val
 				err = r.body(ch)
-			case nested(b, w.val), speaks(b, w.val):
+			case rawjson.Nested(b, w.Val), speaks(b, w.Val):
 				err = r.stray(&ch.mentions, ch.lane.n, ch.at, w, toolcall.FaultUnknown)
 			}
 		default:
-			if key == other && speaks(b, w.val) || suspicious(b, w.key, w.val) {
+			if key == other && speaks(b, w.Val) || suspicious(b, w.Key, w.Val) {
 				fault := toolcall.FaultUnknown
 				if key == other {
 					fault = toolcall.FaultAmbiguous
@@ -342,30 +389,33 @@ var inert = map[string]bool{
 // body reads a delta or a message.
 func (r *reader) body(ch *choice) error {
 	b := r.b
-	for w := open(b, ch.body); w.next(); {
+	for w := rawjson.Open(b, ch.body); w.Next(); {
 		var err error
-		switch key := string(w.key.in(b)); key {
+		switch key := string(w.Key.In(b)); key {
 		case "role":
-			ch.shows.role = text(b, w.val) != ""
-			if nested(b, w.val) {
+			ch.shows.role = rawjson.Text(b, w.Val) != ""
+			if r.begun > 1 && !r.message {
+				ch.role = w.Item
+			}
+			if rawjson.Nested(b, w.Val) {
 				err = r.stray(&ch.mentions, ch.lane.n, ch.body, w, toolcall.FaultUnknown)
 			}
 		case "refusal":
-			ch.refusal = w.val
-			ch.shows.refusal = text(b, w.val) != ""
-			if nested(b, w.val) {
+			ch.refusal = w.Val
+			ch.shows.refusal = rawjson.Text(b, w.Val) != ""
+			if rawjson.Nested(b, w.Val) {
 				err = r.stray(&ch.mentions, ch.lane.n, ch.body, w, toolcall.FaultUnknown)
 			}
 		case "content":
 			err = r.content(ch, w)
 		case "tool_calls":
 			switch {
-			case !nested(b, w.val) && !speaks(b, w.val):
-			case b[w.val.from] != '[':
+			case !rawjson.Nested(b, w.Val) && !speaks(b, w.Val):
+			case b[w.Val.From] != '[':
 				err = r.stray(&ch.mentions, ch.lane.n, ch.body, w, toolcall.FaultUnknown)
 			default:
-				ch.list, ch.listItem = w.val, w.item
-				for e := open(b, w.val); e.next() && err == nil; {
+				ch.list, ch.listItem = w.Val, w.Item
+				for e := rawjson.Open(b, w.Val); e.Next() && err == nil; {
 					err = r.entry(ch, e)
 				}
 			}
@@ -373,7 +423,7 @@ func (r *reader) body(ch *choice) error {
 			err = r.legacy(ch, w)
 		default:
 			look, ok := inert[key]
-			if nested(b, w.val) && !ok || (!ok || look) && suspicious(b, w.key, w.val) {
+			if rawjson.Nested(b, w.Val) && !ok || (!ok || look) && suspicious(b, w.Key, w.Val) {
 				err = r.stray(&ch.mentions, ch.lane.n, ch.body, w, toolcall.FaultUnknown)
 			}
 		}
@@ -393,28 +443,28 @@ var textParts = map[string]bool{
 }
 
 // content reads the content: text, or parts in some servers' answers.
-func (r *reader) content(ch *choice, w walk) error {
+func (r *reader) content(ch *choice, w rawjson.Walk) error {
 	b := r.b
-	ch.content = w.val
-	if isString(b, w.val) {
-		ch.shows.text = w.val.to-w.val.from > 2
+	ch.content = w.Val
+	if rawjson.IsString(b, w.Val) {
+		ch.shows.text = w.Val.To-w.Val.From > 2
 		return nil
 	}
-	if !nested(b, w.val) {
+	if !rawjson.Nested(b, w.Val) {
 		return nil
 	}
-	if b[w.val.from] != '[' {
+	if b[w.Val.From] != '[' {
 		return r.stray(&ch.mentions, ch.lane.n, ch.body, w, toolcall.FaultUnknown)
 	}
-	for e := open(b, w.val); e.next(); {
-		if !nested(b, e.val) {
-			ch.shows.text = ch.shows.text || isString(b, e.val)
+	for e := rawjson.Open(b, w.Val); e.Next(); {
+		if !rawjson.Nested(b, e.Val) {
+			ch.shows.text = ch.shows.text || rawjson.IsString(b, e.Val)
 			continue
 		}
-		kind := text(b, get(b, e.val, "type"))
+		kind := rawjson.Text(b, rawjson.Get(b, e.Val, "type"))
 		visible, ok := textParts[kind]
 		ch.shows.text = ch.shows.text || visible
-		if ok && b[e.val.from] == '{' {
+		if ok && b[e.Val.From] == '{' {
 			continue
 		}
 		if kind == "" {
@@ -424,16 +474,16 @@ func (r *reader) content(ch *choice, w walk) error {
 		if err != nil {
 			return err
 		}
-		c.once(&c.ID, text(b, get(b, e.val, "id")), "id")
-		c.once(&c.Name, text(b, get(b, e.val, "name")), "name")
+		c.once(&c.ID, rawjson.Text(b, rawjson.Get(b, e.Val, "id")), "id")
+		c.once(&c.Name, rawjson.Text(b, rawjson.Get(b, e.Val, "name")), "name")
 		c.Type = c.word(c.Type, "type")
 		if c.Name == "" {
 			c.Name = c.Type
 		}
-		r.argue(c, e.val.in(b))
+		r.argue(c, e.Val.In(b))
 		c.fail(toolcall.FaultUnknown, fmt.Sprintf("a content part of type %.100q could be a call", kind))
 		r.announce(c)
-		r.mention(ch, mention{c: c, holder: w.val, item: e.item})
+		r.mention(ch, mention{c: c, holder: w.Val, item: e.Item})
 	}
 	return nil
 }
@@ -483,29 +533,29 @@ const maxSuspect = 32
 
 // suspicious reports whether a member could be taken for a call by a client
 // that reads more than the format says.
-func suspicious(b []byte, key, val span) bool { return suspect(b, key, val, maxSuspect) }
+func suspicious(b []byte, key, val rawjson.Span) bool { return suspect(b, key, val, maxSuspect) }
 
-func suspect(b []byte, key, val span, depth int) bool {
-	if !nested(b, val) && !speaks(b, val) {
+func suspect(b []byte, key, val rawjson.Span, depth int) bool {
+	if !rawjson.Nested(b, val) && !speaks(b, val) {
 		return false
 	}
 	if callKey(b, key) || depth == 0 {
 		return true
 	}
-	if isString(b, val) {
+	if rawjson.IsString(b, val) {
 		return false
 	}
-	array := b[val.from] == '['
+	array := b[val.From] == '['
 	var named, given bool
-	for w := open(b, val); w.next(); {
-		if suspect(b, w.key, w.val, depth-1) {
+	for w := rawjson.Open(b, val); w.Next(); {
+		if suspect(b, w.Key, w.Val, depth-1) {
 			return true
 		}
 		if array {
 			continue
 		}
-		folded := foldedKey(b, w.key)
-		if _, ok := callKeys[folded]; ok && !null(b, w.val) && w.val.to-w.val.from > 2 {
+		folded := foldedKey(b, w.Key)
+		if _, ok := callKeys[folded]; ok && !rawjson.Null(b, w.Val) && w.Val.To-w.Val.From > 2 {
 			return true
 		}
 		switch folded {
@@ -514,7 +564,7 @@ func suspect(b []byte, key, val span, depth int) bool {
 		case "INPUT", "PARAMETERS", "ARGS":
 			given = true
 		case "TYPE":
-			if kind := text(b, w.val); strings.HasSuffix(kind, "_call") || strings.HasSuffix(kind, "tool_use") {
+			if kind := rawjson.Text(b, w.Val); strings.HasSuffix(kind, "_call") || strings.HasSuffix(kind, "tool_use") {
 				return true
 			}
 		}
@@ -524,20 +574,20 @@ func suspect(b []byte, key, val span, depth int) bool {
 
 // callKey reports whether a key is one of callKeys. Most keys are plain, and
 // need not be folded.
-func callKey(b []byte, key span) bool {
-	if !key.there() {
+func callKey(b []byte, key rawjson.Span) bool {
+	if !key.There() {
 		return false
 	}
-	if raw := key.in(b); lower(raw) {
+	if raw := key.In(b); lower(raw) {
 		return slices.ContainsFunc(callNames, func(n string) bool { return n == string(raw) })
 	}
 	_, ok := callKeys[foldedKey(b, key)]
 	return ok
 }
 
-func foldedKey(b []byte, key span) string {
-	if !key.there() {
+func foldedKey(b []byte, key rawjson.Span) string {
+	if !key.There() {
 		return ""
 	}
-	return strictjson.Fold(text(b, span{key.from - 1, key.to + 1}))
+	return strictjson.Fold(rawjson.KeyText(b, key))
 }

@@ -4,14 +4,19 @@ import (
 	"fmt"
 
 	"callgate/inspect"
+	"callgate/inspect/rawjson"
 	"callgate/inspect/strictjson"
 	"callgate/inspect/toolcall"
 )
 
 // request is a view of one request body.
 type request struct {
-	lim  inspect.Limits
-	info inspect.Info
+	lim    inspect.Limits
+	repair bool
+	info   inspect.Info
+	body   []byte
+	// The members that stand for the conversation, and for what must be called.
+	messages, choice, function rawjson.Span
 }
 
 // requestKeys are the keys of a request that are looked at. One that stands
@@ -25,26 +30,26 @@ var sessionHeaders = []string{"Session-Id", "X-Session-Id", "X-Session-Affinity"
 
 // Request reads the top level of a body once and steps over the history.
 func (d Dialect) Request(h inspect.Head, body []byte) (inspect.Request, error) {
-	r := &request{lim: d.Limits.Defaults()}
+	r := &request{lim: d.Limits.Defaults(), repair: d.Denial == inspect.DenialRepair, body: body}
 	r.info.Lanes = 1
 	for _, k := range sessionHeaders {
 		if v := h.Header.Get(k); v != "" && r.info.Session == "" {
 			r.info.Session = v
 		}
 	}
-	from := space(body, 0)
-	w := open(body, span{from, len(body)})
-	if w.bad || w.end != '}' {
+	doc := rawjson.All(body)
+	if !rawjson.IsObject(body, doc) {
 		return nil, refused("body", "it is not a JSON object")
 	}
 	var seen []string
-	for w.next() {
-		key := text(body, span{w.key.from - 1, w.key.to + 1})
+	w := rawjson.Open(body, doc)
+	for w.Next() {
+		key := rawjson.KeyText(body, w.Key)
 		exact, ok := requestKeys[strictjson.Fold(key)]
 		if !ok {
 			continue
 		}
-		if raw := string(w.key.in(body)); raw != exact {
+		if raw := string(w.Key.In(body)); raw != exact {
 			return nil, refused("body", fmt.Sprintf("the key %q reads like %s and is not written so", raw, exact))
 		}
 		for _, s := range seen {
@@ -53,11 +58,11 @@ func (d Dialect) Request(h inspect.Head, body []byte) (inspect.Request, error) {
 			}
 		}
 		seen = append(seen, exact)
-		if err := r.member(body, exact, w.val); err != nil {
+		if err := r.member(body, exact, w.Val); err != nil {
 			return nil, err
 		}
 	}
-	if w.bad || space(body, w.i) != len(body) {
+	if w.Bad() || rawjson.Space(body, w.At()) != len(body) {
 		return nil, refused("body", "it is not one JSON object")
 	}
 	return r, nil
@@ -67,43 +72,49 @@ func refused(where, reason string) error {
 	return &inspect.Error{Dialect: name, Where: where, Reason: reason}
 }
 
-func (r *request) member(b []byte, key string, val span) error {
+func (r *request) member(b []byte, key string, val rawjson.Span) error {
 	switch key {
+	case "messages":
+		r.messages = val
+	case "tool_choice":
+		r.choice = val
+	case "function_call":
+		r.function = val
 	case "model":
-		r.info.Model = text(b, val)
+		r.info.Model = rawjson.Text(b, val)
 	case "stream":
-		r.info.Stream = string(val.in(b)) == "true"
+		r.info.Stream = string(val.In(b)) == "true"
 	case "n":
-		if null(b, val) {
+		if rawjson.Null(b, val) {
 			return nil
 		}
-		n, ok := whole(b, val)
+		n, ok := rawjson.Whole(b, val)
 		if !ok || n < 1 || n > maxLanes {
 			return refused("n", fmt.Sprintf("it must be a whole number from 1 to %d", maxLanes))
 		}
 		r.info.Lanes = n
 	case "tools", "functions":
-		for w := open(b, val); w.next(); {
-			if tool, ok := readTool(b, w.val, key == "functions"); ok {
+		for w := rawjson.Open(b, val); w.Next(); {
+			if tool, ok := readTool(b, w.Val, key == "functions"); ok {
 				r.info.Tools = append(r.info.Tools, tool)
 			}
 		}
 	case "web_search_options":
-		if !null(b, val) {
+		if !rawjson.Null(b, val) {
 			r.info.Tools = append(r.info.Tools, toolcall.Tool{Name: "web_search", Type: key, Hosted: true})
 		}
 	case "response_format":
-		kind := text(b, get(b, val, "type"))
-		r.info.Structured = !null(b, val) && kind != "text"
+		kind := rawjson.Text(b, rawjson.Get(b, val, "type"))
+		r.info.Structured = !rawjson.Null(b, val) && kind != "text"
 	case "prompt_cache_key":
 		if r.info.Session == "" {
-			r.info.Session = text(b, val)
+			r.info.Session = rawjson.Text(b, val)
 		}
 	case "safety_identifier":
-		r.info.User = text(b, val)
+		r.info.User = rawjson.Text(b, val)
 	case "user":
 		if r.info.User == "" {
-			r.info.User = text(b, val)
+			r.info.User = rawjson.Text(b, val)
 		}
 	}
 	return nil
@@ -111,31 +122,31 @@ func (r *request) member(b []byte, key string, val span) error {
 
 // readTool reads one entry of tools, or of the older functions. A tool that is
 // neither a function nor custom is run by the provider.
-func readTool(b []byte, s span, legacy bool) (toolcall.Tool, bool) {
+func readTool(b []byte, s rawjson.Span, legacy bool) (toolcall.Tool, bool) {
 	t := toolcall.Tool{Type: "function"}
 	def := s
 	if !legacy {
-		var inner span
-		for w := open(b, s); w.next(); {
-			switch string(w.key.in(b)) {
+		var inner rawjson.Span
+		for w := rawjson.Open(b, s); w.Next(); {
+			switch string(w.Key.In(b)) {
 			case "type":
-				t.Type = text(b, w.val)
+				t.Type = rawjson.Text(b, w.Val)
 			case "function", "custom":
-				inner = w.val
+				inner = w.Val
 			}
 		}
 		t.Hosted = t.Type != "function" && t.Type != "custom"
-		if inner.there() {
+		if inner.There() {
 			def = inner
 		}
 	}
-	for w := open(b, def); w.next(); {
-		switch string(w.key.in(b)) {
+	for w := rawjson.Open(b, def); w.Next(); {
+		switch string(w.Key.In(b)) {
 		case "name":
-			t.Name = text(b, w.val)
+			t.Name = rawjson.Text(b, w.Val)
 		case "parameters":
-			if !null(b, w.val) {
-				t.Schema = w.val.in(b)
+			if !rawjson.Null(b, w.Val) {
+				t.Schema = w.Val.In(b)
 			}
 		}
 	}
@@ -155,6 +166,7 @@ func (r *request) Open(response inspect.Head) (inspect.Turn, error) {
 		return nil, err
 	}
 	base := turn{lim: r.lim, lanesAsked: r.info.Lanes, structured: r.info.Structured, model: r.info.Model}
+	base.repair, base.begun = r.repair, 1
 	base.rec.InputTokens, base.rec.OutputTokens = -1, -1
 	if streamed {
 		return newStream(base), nil

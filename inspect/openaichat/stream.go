@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"callgate/inspect"
 	"callgate/inspect/frame"
+	"callgate/inspect/rawjson"
 	"callgate/inspect/strictjson"
 	"callgate/inspect/toolcall"
 )
@@ -17,6 +19,7 @@ import (
 type stream struct {
 	turn
 	sse   frame.SSE
+	forms int // events that were not framed
 	yield func(*frame.Event) error
 	plain plain
 	piece piece
@@ -29,16 +32,26 @@ type stream struct {
 	held   int     // what queue takes, in bytes
 	block  *call   // the call that the queue was seen to wait for
 	kept   []byte  // the memory they are copied to
+
+	// long says that no template and no form is used: every event is read. So
+	// are those of the rounds behind the first, which all are changed.
+	long bool
+	rest
 }
 
 // event is one event on its way to the agent.
 type event struct {
 	raw  []byte
-	data span     // in raw
-	rd   *reading // nil for what holds nothing of a call
-	note []shown  // what a plain event shows
+	data rawjson.Span // in raw
+	rd   *reading     // nil for what holds nothing of a call
+	note []shown      // what a plain event shows
 	kind eventKind
 	cost int // in held
+	// more are events of the same form that come right behind it: the strings
+	// that stand in the place of its arguments, one after the other.
+	more []byte
+	// say is how much it says, in bytes of the text that is gathered.
+	say int
 	// grown is how much longer its data is than what rd was read from, when
 	// both are of one form.
 	grown int
@@ -61,6 +74,8 @@ const doneData = "[DONE]"
 func newStream(base turn) *stream {
 	s := &stream{turn: base}
 	s.sse.Max = base.lim.Frame
+	s.argsRoom = 128
+	s.pieces, s.gathering = true, base.gathers()
 	s.yield = s.take
 	return s
 }
@@ -72,15 +87,105 @@ func (s *stream) Feed(dst, p []byte) (inspect.Step, error) {
 		s.err = &inspect.Error{Dialect: name, Reason: "more was fed behind the end of the answer"}
 	}
 	if s.err == nil {
-		s.err = s.wrap(s.sse.Feed(p, s.yield))
+		s.err = s.wrap(s.read(p))
 	}
 	s.drain()
 	return s.step(), s.err
 }
 
+// read takes in bytes of the stream. Events that have the form of those before
+// are found here; the framer cuts out the others.
+func (s *stream) read(p []byte) error {
+	for len(p) > 0 {
+		n, err := s.formed(p)
+		if n > 0 && s.gathering {
+			s.mark = s.said.size()
+		}
+		if n == 0 && err == nil {
+			// Up to where the next form may start.
+			if n = len(p); !s.long {
+				if i := bytes.Index(p, []byte("\n\n")); i >= 0 {
+					n = i + 2
+				}
+			}
+			err = s.sse.Feed(p[:n], s.yield)
+		}
+		if err != nil {
+			return err
+		}
+		p = p[n:]
+	}
+	return nil
+}
+
+// formed takes in the events at the start of p that have a form, and gives how
+// many bytes they take.
+func (s *stream) formed(p []byte) (int, error) {
+	if s.sse.Pending() > 0 || s.behind || s.long {
+		return 0, nil
+	}
+	at := 0
+	for at < len(p) {
+		n, err := s.goOn(p[at:])
+		if n > 0 {
+			s.forms++
+		} else {
+			n, err = s.plainForms(p[at:])
+		}
+		if n == 0 || err != nil {
+			return at, err
+		}
+		at += n
+	}
+	return at, nil
+}
+
+// plainForms takes in the events at the start of p that have the form of the last
+// plain one, together where nothing waits.
+func (s *stream) plainForms(p []byte) (int, error) {
+	n := s.plainForm(p)
+	switch {
+	case n == 0:
+		return 0, nil
+	case len(s.queue) > 0:
+		s.gatherMould(p)
+		return n, s.pushPlain(p[:n])
+	}
+	at := 0
+	var err error
+	for n > 0 && err == nil {
+		if err = s.showPlain(); err == nil {
+			if s.gathering {
+				s.gatherMould(p[at:])
+			}
+			at += n
+			n = s.plainForm(p[at:])
+		}
+	}
+	if at > 0 {
+		s.raw(p[:at])
+	}
+	return at, err
+}
+
+// plainForm gives the length of the event at the start of p when it has the form
+// of the last plain one, and matches it.
+func (s *stream) plainForm(p []byte) int {
+	n := s.plain.mould.fits(p, &s.plain.shown)
+	if n == 0 || n > s.lim.Frame {
+		return 0
+	}
+	s.forms++
+	s.plain.n = s.plain.mould.lanes
+	return n
+}
+
+// count is how many events were read.
+func (s *stream) count() int { return s.sse.Count() + s.forms }
+
 func (s *stream) wrap(err error) error {
 	if large, ok := errors.AsType[*frame.TooLargeError](err); ok {
-		return &inspect.Error{Dialect: name, Where: fmt.Sprintf("event %d", s.sse.Count()), Reason: "it is too large", Limit: true, Err: large}
+		return &inspect.Error{Dialect: name, Where: fmt.Sprintf("event %d", s.count()), Reason: "it is too large", Limit: true, Err: large}
 	}
 	return err
 }
@@ -93,7 +198,7 @@ func (s *stream) EndRound(dst []byte, end inspect.End) (inspect.Step, error) {
 	}
 	s.ended = true
 	kind := eventEnd
-	if end == inspect.EndCut {
+	if s.clean = end == inspect.EndClean; !s.clean {
 		// What is left of an event that was cut off is of no use to anyone.
 		kind = eventCut
 		s.rec.Altered = s.rec.Altered || s.sse.Pending() > 0
@@ -133,42 +238,127 @@ func (s *stream) take(ev *frame.Event) error {
 	case string(ev.Data) == doneData:
 		return s.end(ev.Raw)
 	}
-	data := span{ev.At, ev.At + len(ev.Data)}
+	data := rawjson.Span{From: ev.At, To: ev.At + len(ev.Data)}
 	named := ev.Name != nil && string(ev.Name) != "message"
 	if !named {
-		if done, err := s.goOn(ev.Raw, data); done {
+		if n, err := s.goOn(ev.Raw); n > 0 {
 			return err
 		}
 	}
-	if s.matches(ev.Data) {
-		return s.pushPlain(ev.Raw)
+	if done, err := s.matched(ev.Raw, data, !named); done {
+		return err
 	}
 	why := ""
 	if named {
 		why = fmt.Sprintf("it came in an event named %q, which some clients skip", ev.Name)
 	}
-	return s.read(ev.Raw, data, why)
+	return s.readEvent(ev.Raw, data, why)
 }
 
-// matches reports whether an event is plain. The first ones never are: they
-// settle the envelope.
-func (s *stream) matches(data []byte) bool {
-	return s.env.known && !s.behind && s.plain.match(data)
+// templateDepth is how deep an event of the template may nest.
+const templateDepth = 8
+
+// matched takes in an event of the template. It reports false when the event
+// must be read; so must one that tells of a call or of an end, unless calls
+// says that clients agree on where it stands.
+func (s *stream) matched(raw []byte, data rawjson.Span, calls bool) (bool, error) {
+	if s.behind || s.long {
+		return false, nil
+	}
+	p := &s.plain
+	if p.mould.fits(raw, &p.shown) > 0 {
+		p.n = p.mould.lanes
+		s.gatherMould(raw)
+		return true, s.pushPlain(raw)
+	}
+	b := data.In(raw)
+	if !p.match(b) || !p.isPlain() && (!calls || s.lim.Depth < templateDepth) {
+		return false, nil
+	}
+	r := reader{turn: &s.turn, b: b}
+	if p.usage.There() {
+		r.usage(p.usage, p.n > 0)
+	}
+	s.gatherOpen(b)
+	s.env.take(b, p.id, p.created, p.model, p.n > 0)
+	if !p.isPlain() {
+		return true, s.told(&r, raw, data)
+	}
+	if s.env.known {
+		p.cast(raw, data.From)
+	}
+	return true, s.pushPlain(raw)
+}
+
+// told takes in what the template found in the event that matched last.
+func (s *stream) told(r *reader, raw []byte, data rawjson.Span) error {
+	p := &s.plain
+	s.piece.c = nil
+	l, err := s.lane(p.shown[0].lane)
+	if err != nil {
+		return err
+	}
+	r.rd = newOneChoice(&p.choice)
+	r.rd.list, r.rd.usage = p.choices, rawjson.Nested(r.b, p.usage)
+	ch := &r.rd.choices[0]
+	ch.lane, ch.shows, ch.reason = l, p.shown[0], word(r.b, p.choice.finish)
+	if ch.list.There() && breaksLines(r.b) {
+		r.odd = otherBreaks
+	}
+	for e := rawjson.Open(r.b, ch.list); e.Next(); {
+		if err := r.entry(ch, e); err != nil {
+			return err
+		}
+	}
+	r.end(ch)
+	return s.pushRead(r, raw, data)
+}
+
+// pushRead passes on an event that was read, and makes it the form of those that
+// go on with its call.
+func (s *stream) pushRead(r *reader, raw []byte, data rawjson.Span) error {
+	if err := s.push(event{raw: raw, data: data, kind: eventRead, rd: r.rd}); err != nil {
+		return err
+	}
+	if n := len(s.queue); n > 0 && r.odd == "" {
+		s.piece.cast(s, &s.queue[n-1])
+	}
+	return nil
 }
 
 // pushPlain passes on the event that was matched last.
 func (s *stream) pushPlain(raw []byte) error {
 	note := s.plain.shown[:s.plain.n]
+	if len(s.queue) == 0 && !s.hush {
+		err := s.showPlain()
+		if err == nil {
+			s.raw(raw)
+		}
+		return err
+	}
 	for i := range note {
 		if _, err := s.lane(note[i].lane); err != nil {
 			return err
 		}
 	}
-	if len(s.queue) == 0 {
-		s.emitPlain(raw, note)
+	return s.push(event{raw: raw, note: note})
+}
+
+// showPlain notes what the event that was matched last shows.
+func (s *stream) showPlain() error {
+	if n := &s.plain.shown[0]; s.plain.n == 1 && len(s.lanes) == 1 && s.lanes[0].n == n.lane {
+		s.lanes[0].show(*n)
 		return nil
 	}
-	return s.push(event{raw: raw, note: note})
+	for i := range s.plain.n {
+		n := &s.plain.shown[i]
+		l, err := s.lane(n.lane)
+		if err != nil {
+			return err
+		}
+		l.show(*n)
+	}
+	return nil
 }
 
 func (s *stream) emitPlain(raw []byte, note []shown) {
@@ -182,15 +372,16 @@ func (s *stream) emitPlain(raw []byte, note []shown) {
 // not read alike. It passes only as a single line of data that holds no call.
 func (s *stream) odd(ev *frame.Event) error {
 	data := dataSpan(ev.Raw)
-	line := data.there() && bytes.IndexByte(ev.Raw[data.from:data.to], '\r') < 0 &&
-		bytes.HasPrefix(ev.Raw, []byte("data:")) && len(bytes.Trim(ev.Raw[data.to:], "\r\n")) == 0
+	line := data.There() && bytes.IndexByte(ev.Raw[data.From:data.To], '\r') < 0 &&
+		bytes.HasPrefix(ev.Raw, []byte("data:")) && len(bytes.Trim(ev.Raw[data.To:], "\r\n")) == 0
 	switch {
-	case line && string(data.in(ev.Raw)) == doneData:
+	case line && string(data.In(ev.Raw)) == doneData:
 		return s.end(ev.Raw)
-	case line && s.matches(data.in(ev.Raw)):
-		return s.pushPlain(ev.Raw)
 	case line:
-		return s.read(ev.Raw, data, ev.Odd)
+		if done, err := s.matched(ev.Raw, data, false); done {
+			return err
+		}
+		return s.readEvent(ev.Raw, data, ev.Odd)
 	}
 	return s.withhold(ev.Raw, toolcall.FaultAmbiguous, ev.Odd)
 }
@@ -217,13 +408,13 @@ func (s *stream) withhold(raw []byte, f toolcall.Fault, why string) error {
 	return s.push(event{raw: raw, kind: eventRead, rd: rd})
 }
 
-// read takes in an event that may hold something of a call.
-func (s *stream) read(raw []byte, data span, odd string) error {
+// readEvent takes in an event that may hold something of a call.
+func (s *stream) readEvent(raw []byte, data rawjson.Span, odd string) error {
 	s.piece.c = nil
 	if s.behind {
 		return s.withhold(raw, toolcall.FaultAmbiguous, "it stands behind the end of the stream")
 	}
-	b := data.in(raw)
+	b := data.In(raw)
 	err := strictjson.Validate(b, strictjson.Options{Depth: s.lim.Depth, Known: known, Surrogates: true})
 	if err != nil {
 		fault := toolcall.FaultAmbiguous
@@ -232,24 +423,32 @@ func (s *stream) read(raw []byte, data span, odd string) error {
 		}
 		return s.withhold(raw, fault, err.Error())
 	}
-	if odd == "" && frame.OtherBreaks(b) {
+	if odd == "" && breaksLines(b) {
 		odd = otherBreaks
 	}
 	r := reader{turn: &s.turn, b: b, odd: odd}
-	rd, err := r.read()
-	if err != nil {
+	if err := r.read(); err != nil {
 		return err
 	}
-	if odd == "" {
-		s.piece.cast(s, b, rd)
-	}
-	return s.push(event{raw: raw, data: data, kind: eventRead, rd: rd})
+	s.gatherRead(b, r.rd)
+	return s.pushRead(&r, raw, data)
 }
 
 const otherBreaks = "it came in an event with a character that breaks lines for some clients"
 
+// breaksLines is frame.OtherBreaks for text in JSON: what it looks for is not
+// in ASCII there.
+func breaksLines(b []byte) bool {
+	for i := range b {
+		if b[i] >= utf8.RuneSelf {
+			return frame.OtherBreaks(b[i:])
+		}
+	}
+	return false
+}
+
 // dataSpan finds the value of the first data field in an event.
-func dataSpan(raw []byte) span {
+func dataSpan(raw []byte) rawjson.Span {
 	for at := 0; at < len(raw); {
 		end := len(raw)
 		next := end
@@ -264,25 +463,26 @@ func dataSpan(raw []byte) span {
 			if len(v) > 0 && v[0] == ' ' {
 				from++
 			}
-			return span{from, end}
+			return rawjson.Span{From: from, To: end}
 		}
 		at = next
 	}
-	return span{}
+	return rawjson.Span{}
 }
 
 // push gives an event out, or puts it behind what waits.
 func (s *stream) push(e event) error {
+	e.say, s.mark = s.said.size()-s.mark, s.said.size()
 	ord := s.first + len(s.queue)
 	if e.rd != nil {
 		for _, c := range e.rd.calls {
 			c.last = ord
 		}
-		if len(s.queue) == 0 && len(e.rd.calls) == 0 {
+		if len(s.queue) == 0 && len(e.rd.calls) == 0 && !s.holds(&e) {
 			s.emit(&e)
 			return nil
 		}
-	} else if len(s.queue) == 0 {
+	} else if len(s.queue) == 0 && !s.holds(&e) {
 		s.emit(&e)
 		return nil
 	}
@@ -290,22 +490,32 @@ func (s *stream) push(e event) error {
 	if e.cost = len(e.raw); !joins {
 		e.cost = s.cost(&e)
 	}
-	if s.held += e.cost; s.held > s.lim.Held {
-		return s.limit(fmt.Sprintf("event %d", s.sse.Count()), fmt.Sprintf("more than %d bytes wait behind an undecided call", s.lim.Held))
+	if err := s.hold(e.cost); err != nil {
+		return err
 	}
+	s.unseen += e.say
 	e.raw = s.keep(e.raw)
 	if joins {
 		last := &s.queue[len(s.queue)-1]
 		to := len(s.kept)
 		last.raw = s.kept[to-len(last.raw)-len(e.raw) : to : to]
 		last.cost += e.cost
+		last.say += e.say
 		return nil
 	}
 	e.note = slices.Clone(e.note)
 	if s.queue == nil {
-		s.queue = make([]event, 0, 16)
+		s.queue = make([]event, 0, 8)
 	}
 	s.queue = append(s.queue, e)
+	return nil
+}
+
+// hold counts what waits.
+func (s *stream) hold(cost int) error {
+	if s.held += cost; s.held > s.lim.Held {
+		return s.limit(fmt.Sprintf("event %d", s.count()), fmt.Sprintf("more than %d bytes wait behind an undecided call", s.lim.Held))
+	}
 	return nil
 }
 
@@ -358,14 +568,17 @@ func (s *stream) keep(raw []byte) []byte {
 	return s.kept[from:len(s.kept):len(s.kept)]
 }
 
-const keptSize = 4 << 10
+const keptSize = 2 << 10
 
 // drain gives out what no longer waits.
 func (s *stream) drain() {
-	if s.over || s.block != nil && s.block.blocks() {
+	if s.over || s.suspended || s.block != nil && s.block.blocks() {
 		return // what came since stands behind
 	}
 	s.block = nil
+	if s.owes() && s.settle() {
+		return
+	}
 	for len(s.queue) > 0 {
 		n := s.ready()
 		if n == 0 {
@@ -373,6 +586,7 @@ func (s *stream) drain() {
 		}
 		for i := range s.queue[:n] {
 			s.held -= s.queue[i].cost
+			s.unseen -= s.queue[i].say
 			s.emit(&s.queue[i])
 			s.queue[i] = event{}
 		}
@@ -391,6 +605,9 @@ func (s *stream) ready() int {
 		if at-s.first >= len(s.queue) {
 			return 0 // reading ended before all of it was queued
 		}
+		if s.holds(&s.queue[at-s.first]) {
+			return 0
+		}
 		rd := s.queue[at-s.first].rd
 		if rd == nil {
 			continue
@@ -408,15 +625,24 @@ func (s *stream) ready() int {
 
 // emit gives one event out, or what is left of it.
 func (s *stream) emit(e *event) {
+	if s.mute && e.kind != eventPlain && e.kind != eventRead {
+		return
+	}
 	switch e.kind {
 	case eventPlain:
-		s.emitPlain(e.raw, e.note)
+		if s.mute || s.hush || s.owed {
+			s.emitQuiet(e)
+		} else {
+			s.emitPlain(e.raw, e.note)
+		}
 	case eventDone:
 		s.close()
+		s.payUsage()
 		s.raw(e.raw)
 		s.done = true
 	case eventEnd:
-		if s.close() && !s.done {
+		closed, paid := s.close(), s.payUsage()
+		if (closed || paid || s.begun > 1 && !s.failed) && !s.done {
 			s.own(append(s.ours(), "data: [DONE]\n\n"...))
 			s.done = true
 		}
@@ -426,13 +652,14 @@ func (s *stream) emit(e *event) {
 		s.over = true
 	case eventRead:
 		s.emitRead(e)
+		s.emitMore(e)
 	}
 }
 
 // raw gives out bytes of the provider as they came.
 func (s *stream) raw(b []byte) {
 	s.out = append(s.out, b...)
-	s.ragged = !bytes.HasSuffix(b, []byte("\n\n")) && !bytes.HasSuffix(b, []byte("\n\r\n")) && string(b) != "\n" && string(b) != "\r\n"
+	s.ragged = !ended(b) && string(b) != "\n" && string(b) != "\r\n"
 }
 
 // ours gives the output ready for an event of ours; own takes it back.
@@ -468,6 +695,12 @@ func (s *stream) emitRead(e *event) {
 	rd := e.rd
 	for _, c := range rd.calls {
 		c.lane.pass(c)
+		s.hush = s.hush || s.repair && !c.released
+	}
+	quiet := s.mute || s.hush && !e.final()
+	if !quiet && s.repair {
+		s.hush = s.hush && !e.final()
+		s.owed = s.owed && !rd.usage
 	}
 	if rd.failed {
 		s.tellAll() // clients stop reading at an error
@@ -477,7 +710,7 @@ func (s *stream) emitRead(e *event) {
 		s.tellClosed()
 		return
 	}
-	if !rd.failed && rd.untouched() {
+	if !rd.failed && !(quiet && (rd.usage || s.mute)) && s.begun == 1 && rd.untouched() {
 		s.raw(e.raw)
 		for i := range rd.choices {
 			ch := &rd.choices[i]
@@ -490,18 +723,32 @@ func (s *stream) emitRead(e *event) {
 		return
 	}
 	rd = rd.grow(e.grown)
-	b := e.data.in(e.raw)
-	var edits []edit
+	b := e.data.In(e.raw)
+	var edits []rawjson.Edit
 	var behind []*choice // whose finish goes out behind a refusal
-	var dropped []span
+	var dropped []rawjson.Span
 	for i := range rd.choices {
 		ch := &rd.choices[i]
 		p := s.patch(b, ch)
+		s.separate(ch, b, &p)
+		if s.mute && ch.reason != "" {
+			for _, at := range []rawjson.Span{ch.finish, ch.native} {
+				if at.There() {
+					p.edits = append(p.edits, rawjson.Edit{At: at, Text: []byte("null")})
+				}
+			}
+			if !p.says {
+				dropped = append(dropped, ch.at)
+				continue
+			}
+			edits = append(edits, p.edits...)
+			continue
+		}
 		tell := ch.reason != "" && len(ch.lane.refusals) > 0
 		switch {
 		case tell && p.says:
 			behind = append(behind, ch)
-			p.edits = append(p.edits, edit{ch.finish, []byte("null")})
+			p.edits = append(p.edits, rawjson.Edit{At: ch.finish, Text: []byte("null")})
 		case tell:
 			s.tell(ch.lane)
 			fallthrough
@@ -515,8 +762,22 @@ func (s *stream) emitRead(e *event) {
 	}
 	edits = s.dropChoices(b, rd, edits, dropped)
 	edits = append(edits, s.topEdits(b, rd)...)
+	usage := rd.usage
+	if quiet && usage {
+		usage, s.owed = false, true
+		if len(rd.choices) > len(dropped) {
+			edits = append(edits, rawjson.Edit{At: rawjson.Get(b, rawjson.All(b), "usage"), Text: []byte("null")})
+		}
+	}
+	if rd.outer != nil {
+		outer := *rd.outer
+		if quiet {
+			outer.usage = rawjson.Span{}
+		}
+		edits = append(edits, s.envelopeEdits(b, &outer)...)
+	}
 	switch {
-	case len(dropped) > 0 && len(dropped) == len(rd.choices) && !rd.usage && !rd.failed:
+	case len(dropped) == len(rd.choices) && (len(dropped) > 0 || quiet && rd.usage) && !usage && !rd.failed:
 		s.rec.Altered = true
 	case len(edits) == 0:
 		s.raw(e.raw)
@@ -526,7 +787,7 @@ func (s *stream) emitRead(e *event) {
 	for i := range rd.choices {
 		ch := &rd.choices[i]
 		ch.lane.show(ch.shows)
-		if ch.reason != "" && !slices.Contains(behind, ch) {
+		if ch.reason != "" && !s.mute && !slices.Contains(behind, ch) {
 			s.shut(ch.lane, ch.reason, ch.lane.finishShown(ch.reason))
 		}
 	}
@@ -538,10 +799,10 @@ func (s *stream) emitRead(e *event) {
 }
 
 // line is an event with its data changed, on the lines it came in.
-func (s *stream) line(e *event, b []byte, edits []edit) []byte {
-	out := append(s.ours(), e.raw[:e.data.from]...)
-	out = apply(out, b, edits)
-	out = append(out, e.raw[e.data.to:]...)
+func (s *stream) line(e *event, b []byte, edits []rawjson.Edit) []byte {
+	out := append(s.ours(), e.raw[:e.data.From]...)
+	out = rawjson.Apply(out, b, edits)
+	out = append(out, e.raw[e.data.To:]...)
 	if !bytes.HasSuffix(out, []byte("\n\n")) && !bytes.HasSuffix(out, []byte("\n\r\n")) {
 		out = append(out, "\n\n"...)
 	}
@@ -549,16 +810,16 @@ func (s *stream) line(e *event, b []byte, edits []edit) []byte {
 }
 
 // dropChoices takes choices out of which nothing is left.
-func (s *stream) dropChoices(b []byte, rd *reading, edits []edit, dropped []span) []edit {
+func (s *stream) dropChoices(b []byte, rd *reading, edits []rawjson.Edit, dropped []rawjson.Span) []rawjson.Edit {
 	if len(dropped) == 0 {
 		return edits
 	}
-	more, _ := cut(b, rd.list, func(item span) bool { return slices.Contains(dropped, item) })
+	more, _ := rawjson.Cut(b, rd.list, func(item rawjson.Span) bool { return slices.Contains(dropped, item) })
 	return append(edits, more...)
 }
 
 // topEdits takes withheld members of the document itself out.
-func (t *turn) topEdits(b []byte, rd *reading) []edit {
+func (t *turn) topEdits(b []byte, rd *reading) []rawjson.Edit {
 	if len(rd.top) == 0 {
 		return nil
 	}
@@ -566,7 +827,7 @@ func (t *turn) topEdits(b []byte, rd *reading) []edit {
 	for i := range rd.top {
 		gone.add(rd.top[i].item)
 	}
-	edits, _ := cut(b, rd.top[0].holder, gone.has)
+	edits, _ := rawjson.Cut(b, rd.top[0].holder, gone.has)
 	return edits
 }
 
@@ -577,6 +838,7 @@ func (s *stream) tell(l *lane) {
 	}
 	words := strings.Join(l.refusals, "\n\n")
 	l.refusals = nil
+	s.notice(words, l.n == 0 && !s.structured)
 	s.own(s.say(s.ours(), l, words, ""))
 }
 
@@ -693,6 +955,10 @@ func (s *stream) Abandon(dst []byte, text string) []byte {
 		s.lanes = []*lane{{}}
 	}
 	s.out = dst
+	s.notice(text, !s.structured)
+	if s.suspended {
+		s.ending = text
+	}
 	told := false
 	for _, l := range s.lanes {
 		if l.closed {
@@ -705,6 +971,7 @@ func (s *stream) Abandon(dst []byte, text string) []byte {
 	if !told {
 		s.own(s.say(s.ours(), s.lanes[0], text, ""))
 	}
+	s.tellUsage(told)
 	s.own(append(s.out, "data: [DONE]\n\n"...))
 	dst, s.out = s.out, nil
 	return dst

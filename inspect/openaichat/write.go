@@ -2,51 +2,66 @@ package openaichat
 
 import (
 	"strconv"
+	"strings"
 	"unicode/utf8"
+
+	"callgate/inspect/rawjson"
 )
 
 // envelope is what all chunks of an answer have in common, as the provider
 // wrote it.
 type envelope struct {
 	known              bool
-	id, created, model []byte // raw values, nil where none came
+	id, created, model string // raw values, "" where none came
 	idText, modelText  string
 }
 
 // take notes what a document says of the envelope. Some servers send a first
 // event without an id and without choices; it does not settle anything.
-func (e *envelope) take(b []byte, id, created, model span, choices bool) {
+func (e *envelope) take(b []byte, id, created, model rawjson.Span, choices bool) {
 	if e.known {
 		return
 	}
-	if isString(b, id) && id.to-id.from > 2 {
-		e.id, e.idText = append([]byte(nil), id.in(b)...), text(b, id)
+	if rawjson.IsString(b, id) && id.Len() > 2 {
+		e.id, e.idText = both(b, id)
 	}
-	if _, ok := whole(b, span{created.from, min(created.to, created.from+9)}); ok {
-		e.created = append([]byte(nil), created.in(b)...)
+	if _, ok := rawjson.Whole(b, rawjson.Span{From: created.From, To: min(created.To, created.From+9)}); ok {
+		e.created = string(created.In(b))
 	}
-	if isString(b, model) && model.to-model.from > 2 {
-		e.model, e.modelText = append([]byte(nil), model.in(b)...), text(b, model)
+	if rawjson.IsString(b, model) && model.Len() > 2 {
+		e.model, e.modelText = both(b, model)
 	}
-	e.known = e.id != nil || choices
+	e.known = e.id != "" || choices
 }
+
+// both gives a string as it is written and what it stands for.
+func both(b []byte, s rawjson.Span) (raw, text string) {
+	raw = string(s.In(b))
+	if strings.IndexByte(raw, '\\') < 0 {
+		return raw, raw[1 : len(raw)-1]
+	}
+	return raw, rawjson.Text(b, s)
+}
+
+// defaultID stands for the id of an answer that has none.
+const defaultID = `"chatcmpl-callgate"`
 
 // head appends the start of a chunk or an answer, up to its choices.
 func (t *turn) head(dst []byte, object string) []byte {
 	dst = append(dst, `{"id":`...)
-	if t.env.id != nil {
+	if t.env.id != "" {
 		dst = append(dst, t.env.id...)
 	} else {
-		dst = append(dst, `"chatcmpl-callgate"`...)
+		dst = append(dst, defaultID...)
 	}
 	dst = append(append(append(dst, `,"object":"`...), object...), `","created":`...)
-	if t.env.created != nil {
+	if t.env.created != "" {
 		dst = append(dst, t.env.created...)
 	} else {
 		dst = append(dst, '0')
 	}
 	dst = append(dst, `,"model":`...)
-	if t.env.model != nil {
+	if t.env.model != "" {
 		dst = append(dst, t.env.model...)
 	} else {
 		dst = appendQuoted(dst, t.model)
@@ -128,4 +143,11 @@ func appendEscaped(dst []byte, s string) []byte {
 		}
 	}
 	return dst
+}
+
+// appendError appends an error in the API's form. Its type tells it from one of
+// the provider's.
+func appendError(dst []byte, text string) []byte {
+	dst = appendQuoted(append(dst, `{"error":{"message":`...), text)
+	return append(dst, `,"type":"callgate_refused","param":null,"code":null}}`...)
 }
