@@ -53,8 +53,8 @@ func child(role, dir string) error {
 	return fmt.Errorf("no role %s", role)
 }
 
-// writeForEver acknowledges entries and approvals from several callers until
-// the process is killed.
+// writeForEver acknowledges entries, approvals and repairs from several callers
+// until the process is killed.
 func writeForEver(ctx context.Context, s *Store) error {
 	var out sync.Mutex
 	say := func(format string, args ...any) {
@@ -89,6 +89,14 @@ func writeForEver(ctx context.Context, s *Store) error {
 					failed <- err
 				}
 				say("spent %s", id)
+				n, err := s.KeepRepair(ctx, 0, id, []byte("first"), []byte("first"), time.Now())
+				if err != nil {
+					failed <- err
+				}
+				if _, err := s.KeepRepair(ctx, n, id, []byte(id), []byte(id), time.Now()); err != nil {
+					failed <- err
+				}
+				say("kept %s", id)
 			}
 		}()
 	}
@@ -180,7 +188,7 @@ func TestWhatWasAcknowledgedSurvivesAKill(t *testing.T) {
 		}
 		s := open(t, dir)
 		checkSurvivors(t, s, acks)
-		raw(t, dir, `DELETE FROM approvals`) // the next round uses the ids again
+		raw(t, dir, `DELETE FROM approvals; DELETE FROM repairs`) // the next round uses the ids again
 		closed(t, s)
 	}
 	if acked == 0 {
@@ -200,6 +208,15 @@ func checkSurvivors(t *testing.T, s *Store, acks map[string][]string) {
 	for _, id := range acks["entry"] {
 		if !there[id] {
 			t.Errorf("entry %s is lost", id)
+		}
+	}
+	kept := map[string]bool{}
+	for _, r := range repairsOf(t, s) {
+		kept[r.tenant] = kept[r.tenant] || r.anchors == r.tenant && r.body == r.tenant
+	}
+	for _, id := range acks["kept"] {
+		if !kept[id] {
+			t.Errorf("repair %s is lost", id)
 		}
 	}
 	rank := map[gate.ApprovalState]int{gate.StatePending: 1, gate.StateApproved: 2, gate.StateSpent: 3}

@@ -18,7 +18,10 @@ const applicationID = 0x63676174 // "cgat"
 // In approvals, body holds what never changes of an approval, as JSON; the
 // columns hold the rest and what is searched. Times are nanoseconds since
 // 1970. In audit, body is what the hash is over and the columns repeat parts
-// of it for the queries.
+// of it for the queries. In repairs, anchors and body belong to those who keep
+// them; size is the length of the body, and a body that is shorter is packed
+// (zstd). It stands last, so that the other columns are read without it. An id
+// is never given out twice: somebody may still name it.
 var migrations = []string{`
 CREATE TABLE approvals (
 	id       TEXT NOT NULL PRIMARY KEY,
@@ -64,7 +67,21 @@ CREATE TABLE secrets (
 	name  TEXT NOT NULL PRIMARY KEY,
 	value BLOB NOT NULL
 ) STRICT;
+`, `
+CREATE TABLE repairs (
+	id      INTEGER PRIMARY KEY AUTOINCREMENT,
+	tenant  TEXT NOT NULL,
+	created INTEGER NOT NULL,
+	used    INTEGER NOT NULL,
+	anchors BLOB NOT NULL,
+	size    INTEGER NOT NULL,
+	body    BLOB
+) STRICT;
 `}
+
+// oldestRead is the oldest version that is read as it stands: what is shown of
+// a state directory that nobody writes to has been there since.
+const oldestRead = 1
 
 // dataSource is the name by which the driver opens path, with pragmas for each
 // connection.
@@ -117,8 +134,8 @@ func openReaders(ctx context.Context, path string, how access) (*sql.DB, error) 
 	db.SetMaxOpenConns(readers)
 	db.SetMaxIdleConns(readers)
 	version, err := schemaVersion(ctx, db, path)
-	if err == nil && how != beside && version < len(migrations) {
-		err = &Error{File: path, Reason: fmt.Sprintf("its schema has version %d and this callgate reads %d", version, len(migrations)),
+	if err == nil && how != beside && version < oldestRead {
+		err = &Error{File: path, Reason: fmt.Sprintf("its schema has version %d and this callgate reads %d to %d", version, oldestRead, len(migrations)),
 			Remedy: "start callgate serve once with this state directory, which brings it up to date"}
 	}
 	if err != nil {

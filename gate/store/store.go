@@ -1,7 +1,7 @@
-// Package store keeps what must outlive the process: approvals, the audit log
-// and secrets, in one SQLite file of a state directory. It meets the small
-// interfaces that the gate declares, and knows nothing of how a decision is
-// reached or shown.
+// Package store keeps what must outlive the process: approvals, the audit log,
+// secrets and what later requests must be mended with, in one SQLite file of a
+// state directory. It meets the small interfaces that its users declare, and
+// knows nothing of how a decision is reached or shown.
 //
 // A state directory holds:
 //
@@ -74,6 +74,7 @@ type Store struct {
 	read  *sql.DB
 	write *writer   // nil when read-only
 	quiet *snapshot // nil unless the database is read as one that nobody writes
+	pack  packer
 	close func() error
 }
 

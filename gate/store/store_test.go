@@ -402,6 +402,9 @@ func TestAReadOnlyStoreReadsBesideAWriterAndWritesNothing(t *testing.T) {
 		"durable": r.Record(t.Context(), entry(3), true),
 		"create":  r.CreateApproval(t.Context(), approval("a1", time.Now())),
 	}
+	refusals["use"] = r.UseRepairs(t.Context(), []int64{1}, time.Now())
+	refusals["drop"] = r.DropRepairs(t.Context(), nil, []int64{1})
+	_, refusals["keep"] = r.KeepRepair(t.Context(), 0, "t", nil, nil, time.Now())
 	_, refusals["secret"] = r.Secret(t.Context(), "x")
 	_, refusals["answer"] = r.AnswerApproval(t.Context(), "a1", gate.Answer{}, time.Now())
 	_, refusals["spend"] = r.SpendApproval(t.Context(), "a1", time.Now())
