@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -24,6 +25,7 @@ import (
 	"callgate/inspect/catalog"
 	"callgate/inspect/openaichat"
 	"callgate/proxy/egress"
+	"callgate/proxy/repair"
 )
 
 // workload is one kind of traffic: what is asked and what is answered.
@@ -198,9 +200,14 @@ func benchProxy(provider *url.URL) (*Proxy, error) {
 		ups[name] = &Upstream{Name: name, URL: provider.JoinPath(name)}
 	}
 	ups["main"] = &Upstream{Name: "main", URL: provider}
+	book, err := repair.Open(context.Background(), &shelf{}, repair.Options{})
+	if err != nil {
+		return nil, err
+	}
 	return &Proxy{
 		Upstreams: ups,
-		Dialects:  []inspect.Dialect{openaichat.Dialect{}, anthropic.Dialect{}}, Actions: tools.Actions, Gate: g,
+		Dialects:  []inspect.Dialect{openaichat.Dialect{Denial: inspect.DenialRepair}, anthropic.Dialect{Denial: inspect.DenialRepair}},
+		Actions:   tools.Actions, Gate: g, Repairs: book,
 		Transport: egress.New(egress.Options{AllowPrivate: PrivateHosts(ups)}),
 		Principal: PrincipalKey([]byte("k")),
 	}, nil

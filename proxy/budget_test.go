@@ -177,9 +177,10 @@ func TestWhatIsReadOfARequestOutlivesItsBody(t *testing.T) {
 	body := []byte(`schema`)
 	info := inspect.Info{Tools: []toolcall.Tool{{Name: "sh", Schema: body}}}
 	x := &exchange{text: lease{from: &budget{limit: 10}, size: 6}}
-	x.unload(&sent{}, &info)
+	q := &prompt{x: x, came: &sent{}, req: lineRequest{}, info: info}
+	q.unload(false)
 	copy(body, "xxxxxx")
-	if got := string(info.Tools[0].Schema); got != "schema" || x.text.size != 0 {
+	if got := string(q.info.Tools[0].Schema); got != "schema" || x.text.size != 0 {
 		t.Errorf("the schema is %q, %d bytes are charged", got, x.text.size)
 	}
 }

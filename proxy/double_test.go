@@ -10,19 +10,29 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"callgate/gate"
 	"callgate/inspect"
+	"callgate/inspect/digest"
 	"callgate/inspect/toolcall"
 )
 
 // lines is a dialect small enough to see through: an answer is a list of
 // lines, "T text" or "C name arguments", and ends with "E". Faults of real
 // wire formats cannot hide faults of the relay here.
-type lines struct{}
+//
+// A request is the line "ask" and the conversation so far: "U text" of a user,
+// "A ids" of an answer with the ids of its calls between commas, "R text" of a
+// refusal.
+type lines struct {
+	// repair leaves nothing in the place of a withheld call, and suspends the
+	// turn when none is left.
+	repair bool
+}
 
 var _ inspect.Dialect = lines{}
 
@@ -32,24 +42,30 @@ func (lines) Classify(h inspect.Head) inspect.Class {
 	switch {
 	case h.Method == "POST" && (h.Path == "/v1/lines" || h.Path == "/v1/chat/completions" || h.Path == "/v1/messages"):
 		return inspect.ClassGated
+	case h.Method == "POST" && h.Path == "/v1/lines/count":
+		return inspect.ClassAside
 	case h.Method == "GET" && h.Path == "/v1/models":
 		return inspect.ClassHarmless
 	}
 	return inspect.ClassUnknown
 }
 
-func (lines) Request(h inspect.Head, b []byte) (inspect.Request, error) {
+func (d lines) Request(h inspect.Head, b []byte) (inspect.Request, error) {
 	if !bytes.HasPrefix(b, []byte("ask")) {
 		return nil, fmt.Errorf("lines: the body does not begin with ask: %.20q", b)
 	}
-	return lineRequest{inspect.Info{Model: "m1", Lanes: 1, Stream: true, Session: h.Header.Get("X-Session")}}, nil
+	return lineRequest{inspect.Info{Model: "m1", Lanes: 1, Stream: true, Session: h.Header.Get("X-Session")}, d.repair, b}, nil
 }
 
 func (lines) Refuse(status int, reason string) (inspect.Head, []byte) {
 	return inspect.Head{Status: status, Header: http.Header{"Content-Type": {"application/json"}}}, fmt.Appendf(nil, `{"lines":%q}`, reason)
 }
 
-type lineRequest struct{ info inspect.Info }
+type lineRequest struct {
+	info   inspect.Info
+	repair bool
+	body   []byte
+}
 
 func (r lineRequest) Info() inspect.Info { return r.info }
 
@@ -57,22 +73,160 @@ func (r lineRequest) Open(h inspect.Head) (inspect.Turn, error) {
 	if h.Header.Get("X-Unopened") != "" {
 		return nil, &inspect.Error{Dialect: "lines", Reason: "it cannot be opened"}
 	}
-	return &lineTurn{json: strings.HasPrefix(h.Header.Get("Content-Type"), "application/json")}, nil
+	return &lineTurn{repair: r.repair, json: strings.HasPrefix(h.Header.Get("Content-Type"), "application/json")}, nil
+}
+
+func (r lineRequest) Resume(rounds []inspect.Round) ([]byte, error) {
+	return append(bytes.Clone(r.body), answers(rounds)...), nil
+}
+
+func answers(rounds []inspect.Round) (b []byte) {
+	for _, r := range rounds {
+		b = fmt.Appendf(b, "A %s\n", strings.Join(r.Calls, ","))
+		for _, f := range r.Refusals {
+			b = fmt.Appendf(b, "R %s\n", strings.ReplaceAll(f.Text, "\n", " "))
+		}
+	}
+	return b
+}
+
+func (r lineRequest) History() (inspect.History, error) {
+	if bytes.Contains(r.body, []byte("UNREADABLE")) {
+		return nil, &inspect.Error{Dialect: "lines", Reason: "the history cannot be walked"}
+	}
+	return &lineHistory{bytes.SplitAfter(r.body, []byte("\n"))}, nil
+}
+
+// lineHistory knows the answers of a history by their calls, and nothing else.
+type lineHistory struct{ lines [][]byte }
+
+func (h *lineHistory) Units() (units []inspect.Unit) {
+	for _, l := range h.lines {
+		if ids, ok := bytes.CutPrefix(l, []byte("A ")); ok {
+			units = append(units, inspect.Unit{Calls: strings.Split(strings.TrimSpace(string(ids)), ",")})
+		}
+	}
+	return units
+}
+
+func (h *lineHistory) digest(i int, whole bool) digest.Digest {
+	var w digest.Writer
+	n := 0
+	for _, l := range h.lines {
+		if len(l) == 0 {
+			break
+		}
+		if bytes.HasPrefix(l, []byte("A ")) {
+			if n == i {
+				break
+			}
+			n++
+		}
+		if !whole {
+			w.Sum()
+		}
+		w.Plain(string(l))
+	}
+	return w.Sum()
+}
+
+func (h *lineHistory) Last(i int) digest.Digest { return h.digest(i, false) }
+func (h *lineHistory) All(i int) digest.Digest  { return h.digest(i, true) }
+func (h *lineHistory) Task() int                { return 0 }
+
+func (h *lineHistory) Shown(i int) digest.Digest { return shownLines(h.Units()[i].Calls) }
+
+func shownLines(calls []string) digest.Digest {
+	var w digest.Writer
+	w.Plain(strings.Join(calls, ","))
+	return w.Sum()
+}
+
+func (h *lineHistory) Edit(dst []byte, mends map[int]inspect.Mend) ([]byte, error) {
+	n := 0
+	for _, l := range h.lines {
+		if bytes.HasPrefix(l, []byte("A ")) {
+			m, ok := mends[n]
+			n++
+			if ok {
+				dst = append(dst, answers(m.Rounds)...)
+				continue
+			}
+		}
+		dst = append(dst, l...)
+	}
+	return dst, nil
 }
 
 type lineTurn struct {
-	json  bool
-	buf   []byte // bytes of no whole line, or of the whole document
-	queue []item // not shown yet
-	calls int
-	ended bool
-	done  bool
+	json   bool
+	repair bool
+	// told is what the rounds before held; begun is where this one's calls
+	// begin.
+	told      []inspect.Round
+	begun     int
+	all       []*item // the calls of the turn
+	suspended bool
+	abandoned bool
+	buf       []byte  // bytes of no whole line, or of the whole document
+	queue     []*item // not shown yet
+	calls     int
+	ended     bool
+	done      bool
 }
 
 type item struct {
-	raw   []byte
-	call  *toolcall.Call
-	ruled bool
+	raw      []byte
+	call     *toolcall.Call
+	ruled    bool
+	released bool
+	refusal  string
+	end      bool // the last line of an answer
+}
+
+// note keeps the call that was queued last.
+func (t *lineTurn) note() { t.all = append(t.all, t.queue[len(t.queue)-1]) }
+
+// lost reports whether the round had calls and none of the turn is left.
+func (t *lineTurn) lost() bool {
+	for _, c := range t.all {
+		if c.released {
+			return false
+		}
+	}
+	return t.repair && !t.abandoned && len(t.all) > t.begun
+}
+
+func (t *lineTurn) NextRound(h inspect.Head) error {
+	if t.json != strings.HasPrefix(h.Header.Get("Content-Type"), "application/json") || h.Header.Get("X-Unopened") != "" {
+		return &inspect.Error{Dialect: "lines", Reason: "it is another form"}
+	}
+	t.told, t.begun = t.Told().Rounds, len(t.all)
+	t.queue, t.suspended, t.ended = nil, false, false
+	return nil
+}
+
+func (t *lineTurn) Told() inspect.Told {
+	told := inspect.Told{Rounds: slices.Clone(t.told)}
+	var r inspect.Round
+	for i, c := range t.all[t.begun:] {
+		r.Calls = append(r.Calls, c.call.ID)
+		if c.released {
+			told.Unit.Calls = append(told.Unit.Calls, c.call.ID)
+			continue
+		}
+		r.Refusals = append(r.Refusals, inspect.Refusal{Call: i, Text: c.refusal})
+		told.Mend = t.repair
+	}
+	told.Rounds = append(told.Rounds, r)
+	told.Mend = told.Mend || len(told.Rounds) > 1
+	told.Shown = shownLines(told.Unit.Calls)
+	return told
+}
+
+func (t *lineTurn) Fail(dst []byte, text string) []byte {
+	t.done = true
+	return append(dst, "F "+strings.ReplaceAll(text, "\n", " ")+"\n"...)
 }
 
 func (t *lineTurn) Feed(dst, p []byte) (inspect.Step, error) {
@@ -98,17 +252,18 @@ func (t *lineTurn) advance(dst []byte) (inspect.Step, error) {
 			c := toolcall.Call{Seq: t.calls, ID: fmt.Sprint("id", t.calls), Type: "function", Name: f[1], Args: []byte(f[2]), Text: true}
 			t.calls++
 			calls = append(calls, c)
-			t.queue = append(t.queue, item{raw: line, call: &c})
+			t.queue = append(t.queue, &item{raw: line, call: &c})
+			t.note()
 		case 'H':
 			hosted = append(hosted, toolcall.Call{Name: "web_search", Args: []byte(`{}`)})
-			t.queue = append(t.queue, item{raw: line})
+			t.queue = append(t.queue, &item{raw: line})
 		case 'X':
 			s := t.step(dst, calls)
 			return s, &inspect.Error{Dialect: "lines", Where: "line X", Reason: "it is broken"}
 		case 'P':
 			panic("a fault in the dialect")
 		default:
-			t.queue = append(t.queue, item{raw: line})
+			t.queue = append(t.queue, &item{raw: line, end: line[0] == 'E'})
 		}
 	}
 	s := t.step(dst, calls)
@@ -117,12 +272,14 @@ func (t *lineTurn) advance(dst []byte) (inspect.Step, error) {
 }
 
 func (t *lineTurn) step(dst []byte, calls []toolcall.Call) inspect.Step {
-	for len(t.queue) > 0 && (t.queue[0].call == nil || t.queue[0].ruled) {
+	for len(t.queue) > 0 && (t.queue[0].call == nil || t.queue[0].ruled) && !(t.queue[0].end && t.lost()) {
 		dst = append(dst, t.queue[0].raw...)
 		t.queue = t.queue[1:]
 	}
 	s := inspect.Step{Out: dst, Calls: calls}
 	switch {
+	case t.ended && len(t.queue) > 0 && t.queue[0].end:
+		s.State, t.suspended = inspect.Suspended, true
 	case len(t.queue) > 0:
 		s.State = inspect.Waiting
 	case t.ended:
@@ -133,12 +290,14 @@ func (t *lineTurn) step(dst []byte, calls []toolcall.Call) inspect.Step {
 
 func (t *lineTurn) Resolve(dst []byte, seq int, r inspect.Ruling) (inspect.Step, error) {
 	for i := range t.queue {
-		q := &t.queue[i]
+		q := t.queue[i]
 		if q.call == nil || q.call.Seq != seq || q.ruled {
 			continue
 		}
-		q.ruled = true
+		q.ruled, q.released, q.refusal = true, r.Release, r.Refusal
 		switch {
+		case !r.Release && t.repair:
+			q.raw = nil
 		case !r.Release:
 			q.raw = []byte("R " + strings.ReplaceAll(r.Refusal, "\n", " ") + "\n")
 		case r.Args != nil:
@@ -161,7 +320,8 @@ func (t *lineTurn) EndRound(dst []byte, end inspect.End) (inspect.Step, error) {
 	if len(t.buf) > 0 {
 		c := toolcall.Call{Seq: t.calls, Name: "unfinished", Fault: toolcall.FaultTruncated}
 		t.calls++
-		t.queue = append(t.queue, item{call: &c})
+		t.queue = append(t.queue, &item{call: &c})
+		t.note()
 		t.buf = nil
 		return t.step(s.Out, append(s.Calls, c)), nil
 	}
@@ -176,12 +336,21 @@ func (t *lineTurn) KeepAlive(dst []byte) []byte {
 }
 
 func (t *lineTurn) Abandon(dst []byte, text string) []byte {
-	t.done = true
-	return append(dst, "A "+text+"\n"...)
+	t.done, t.abandoned = true, true
+	return append(dst, "A "+strings.ReplaceAll(text, "\n", " ")+"\n"...)
 }
 
 func (t *lineTurn) Record() inspect.Record {
-	return inspect.Record{ID: "turn", Model: "m1", Calls: t.calls, InputTokens: -1, OutputTokens: -1}
+	return inspect.Record{ID: "turn", Model: "m1", Calls: t.calls, Withheld: t.withheld(), InputTokens: -1, OutputTokens: -1, Rounds: len(t.told) + 1, Billed: -1}
+}
+
+func (t *lineTurn) withheld() (n int) {
+	for _, c := range t.all {
+		if !c.released {
+			n++
+		}
+	}
+	return n
 }
 
 // flagger finds danger where a command says so.

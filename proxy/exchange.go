@@ -219,6 +219,37 @@ func (x *exchange) pass(ctx context.Context) error {
 	return x.copy(resp, w)
 }
 
+// aside forwards a request that holds a conversation and gets no answer of the
+// model to it. Its history is repaired like that of the others, its answer is
+// passed on unread.
+func (x *exchange) aside(ctx context.Context, d inspect.Dialect) error {
+	t := x.tenant()
+	if x.p.Repairs == nil || !x.p.Repairs.Live(t.Repairs) {
+		return x.pass(ctx)
+	}
+	q, err := x.prompt(d)
+	defer q.close()
+	if err != nil {
+		return err
+	}
+	if _, err := q.mend(ctx, t); err != nil {
+		return fmt.Errorf("repairing the request: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w := newWatch(x.headerTimeout(), cancel)
+	defer w.end()
+	resp, err := x.send(q.outgoing(ctx), d, w)
+	if resp == nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode < 200 {
+		return x.withhold(d, badStatus(resp.StatusCode))
+	}
+	return x.copy(resp, w)
+}
+
 // copy sends an answer to the client unread.
 func (x *exchange) copy(resp *http.Response, w *watch) error {
 	responseHeader(x.w.Header(), resp.Header, false)

@@ -18,8 +18,8 @@ const (
 	// partial headers of a request ask for an answer which could not be read: a
 	// part of it, or one in another form.
 	partial
-	// digest headers of a response are about the very bytes of a body.
-	digest
+	// bytewise headers of a response are about the very bytes of a body.
+	bytewise
 )
 
 // traits are the headers that have one, in canonical form. It is one table, so
@@ -36,8 +36,8 @@ var traits = map[string]trait{
 
 	"Range": partial, "If-Range": partial, "Accept-Encoding": partial,
 
-	"Digest": digest, "Content-Digest": digest, "Repr-Digest": digest, "Content-Md5": digest,
-	"Etag": digest, "Accept-Ranges": digest,
+	"Digest": bytewise, "Content-Digest": bytewise, "Repr-Digest": bytewise, "Content-Md5": bytewise,
+	"Etag": bytewise, "Accept-Ranges": bytewise,
 }
 
 // asRead gives the canonical name under which some server may read a header:
@@ -106,7 +106,7 @@ func responseHeader(dst, in http.Header, read bool) {
 		if t&hop != 0 || drop[k] || k == "Alt-Svc" {
 			continue
 		}
-		if read && (t&digest != 0 || k == "Content-Length" || k == "Content-Encoding") {
+		if read && (t&bytewise != 0 || k == "Content-Length" || k == "Content-Encoding") {
 			continue
 		}
 		dst[k] = v

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"time"
@@ -84,24 +83,28 @@ func safeRead(body io.Reader, buf []byte) (n int, err error) {
 // answer is read to its end beside it (body is nil when that was reached), the
 // client gets a sign of life at intervals, and what a ruling frees is shown at
 // once. Provider order rules what can be shown, so only the first open call is
-// waited for; the others are looked at when it has fallen.
-func (l *relay) hold(body io.Reader, cancel context.CancelFunc) error {
+// waited for; the others are looked at when it has fallen. A later round of the
+// turn is read here from its beginning: the client hears nothing of the
+// provider while it is silent.
+func (l *relay) hold(rd *round) error {
 	var (
 		pieces <-chan piece
 		src    *pump
 	)
-	if body != nil {
-		src = l.x.p.startPump(body)
+	if rd.body != nil {
+		src = l.x.p.startPump(rd.body)
 		pieces = src.out
 		defer func() {
 			close(src.stop)
-			cancel() // ends a Read that waits for the provider
+			rd.cancel() // ends a Read that waits for the provider
 			<-src.done
 		}()
 	}
-	l.head(-1)
-	if err := l.write(true); err != nil {
-		return err
+	if l.stream || len(l.open) > 0 {
+		l.head(-1)
+		if err := l.write(true); err != nil {
+			return err
+		}
 	}
 	tick := time.NewTicker(l.x.p.keepAlive())
 	defer tick.Stop()
@@ -127,19 +130,22 @@ func (l *relay) hold(body io.Reader, cancel context.CancelFunc) error {
 			if err := l.settle(); err != nil {
 				return l.fault(err)
 			}
-			if err := l.write(true); err != nil {
+			if err := l.show(true); err != nil {
 				return err
 			}
 		case <-tick.C:
-			l.x.unload(l.sent, &l.info) // when the answer began, it may not have been through
-			if err := l.alive(); err != nil {
+			l.p.unload(l.mayResume()) // when the answer began, it may not have been through
+			if l.mayResume() {
+				l.p.pack()
+			}
+			if err := l.beat(); err != nil {
 				return err
 			}
 		case <-gone:
 			return errGone
 		}
 	}
-	return l.finish()
+	return nil
 }
 
 // fed takes a piece of the answer during a hold. An error ends the turn.
@@ -165,7 +171,7 @@ func (l *relay) fed(c piece) error {
 	default:
 		return l.cut(c.err)
 	}
-	return l.write(true)
+	return l.show(true)
 }
 
 // alive shows a sign of life while output waits behind a call: one that is not
@@ -174,6 +180,22 @@ func (l *relay) alive() error {
 	if l.state != inspect.Waiting {
 		return nil
 	}
+	l.out = l.turn.KeepAlive(l.out)
+	return l.write(true)
+}
+
+// beat shows a sign of life at its time. Beside output that waits, a later
+// round needs it when the provider has been silent: the agent knows of no new
+// request and its clocks run.
+func (l *relay) beat() error {
+	quiet := l.rounds > 1 || l.state == inspect.Suspended
+	if !quiet || l.state == inspect.Waiting {
+		return l.alive()
+	}
+	if l.state == inspect.Done || time.Since(l.x.spoke) < l.x.p.keepAlive()/2 {
+		return nil
+	}
+	l.head(-1)
 	l.out = l.turn.KeepAlive(l.out)
 	return l.write(true)
 }

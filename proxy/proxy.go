@@ -18,9 +18,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
+
 	"callgate/gate"
 	"callgate/inspect"
 	"callgate/inspect/toolcall"
+	"callgate/proxy/repair"
 	"callgate/proxy/telemetry"
 )
 
@@ -141,6 +144,12 @@ type Proxy struct {
 	// Principal tells tenants apart (PrincipalKey makes one). Nil stands for
 	// PrincipalKey with a key of this Proxy alone, which does not outlive it.
 	Principal func(agent, upstream string, h http.Header) Tenant
+	// Denial says what a denied call becomes.
+	Denial Denial
+	// Repairs keeps what later requests of a conversation must mend. Nil keeps
+	// nothing: a dialect that leaves calls to be mended then ends the answer
+	// with a text.
+	Repairs *repair.Book
 	// Unknown says what happens at endpoints that no dialect knows.
 	Unknown UnknownPolicy
 	// Limits bound each request.
@@ -163,6 +172,9 @@ type Proxy struct {
 	log       *slog.Logger
 	known     string // names of the upstreams, for the 404
 	memory    budget // of bodies
+
+	packing sync.Once
+	zstd    *zstd.Encoder
 
 	bodies, chunks, outs sync.Pool // *[]byte: request bodies, read buffers, bytes to be shown
 }
@@ -210,25 +222,31 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	now := time.Now()
 	x := &exchange{p: p, w: w, rc: *http.NewResponseController(w), r: r, rt: rt, began: now, spoke: now}
-	x.raw.from, x.text.from = &p.memory, &p.memory
+	x.raw.from, x.text.from, x.spare.from = &p.memory, &p.memory, &p.memory
 	x.serve()
 }
 
-// classify asks the dialects what the endpoint is. Gated wins over harmless.
+// classify asks the dialects what the endpoint is. Gated wins over aside, and
+// that over harmless.
 func (p *Proxy) classify(h inspect.Head) (inspect.Class, inspect.Dialect) {
 	if h.Method == http.MethodHead {
 		return inspect.ClassHarmless, nil // its answers have no body
 	}
 	class := inspect.ClassUnknown
+	var aside inspect.Dialect
 	for _, d := range p.Dialects {
 		switch d.Classify(h) {
 		case inspect.ClassGated:
 			return inspect.ClassGated, d
+		case inspect.ClassAside:
+			class, aside = inspect.ClassAside, d
 		case inspect.ClassHarmless:
-			class = inspect.ClassHarmless
+			if aside == nil {
+				class = inspect.ClassHarmless
+			}
 		}
 	}
-	return class, nil
+	return class, aside
 }
 
 // ruling maps a decision to what is done with its call. It is the only place
@@ -251,7 +269,7 @@ type exchange struct {
 	spoke time.Time // when the client last got something
 	span  *telemetry.Request
 
-	raw, text lease // the request's body as it came, and unpacked
+	raw, text, spare lease // the request's body as it came, unpacked, and with repairs
 
 	wrote    bool      // the header is out or about to be
 	deadline time.Time // the write deadline that is set
@@ -285,6 +303,8 @@ func (x *exchange) serve() {
 	switch class {
 	case inspect.ClassGated:
 		err = x.gated(ctx, dialect)
+	case inspect.ClassAside:
+		err = x.aside(ctx, dialect)
 	case inspect.ClassHarmless:
 		err = x.pass(ctx)
 	default:

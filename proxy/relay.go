@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 	"callgate/gate"
 	"callgate/inspect"
 	"callgate/inspect/toolcall"
+	"callgate/proxy/repair"
 	"callgate/proxy/telemetry"
 )
 
@@ -24,13 +24,13 @@ import (
 // into the gate, rulings back, and what may be shown to the client. One
 // goroutine uses it and is the only writer.
 type relay struct {
-	x    *exchange
-	ctx  context.Context // of the exchange: ends with the client, carries the span
-	d    inspect.Dialect
-	info inspect.Info
-	turn inspect.Turn
-	resp *http.Response
-	sent *sent
+	x      *exchange
+	ctx    context.Context // of the exchange: ends with the client, carries the span
+	d      inspect.Dialect
+	p      *prompt
+	tenant Tenant
+	turn   inspect.Turn
+	resp   *http.Response // of the first round
 
 	stream bool // the answer is a stream: what may be shown is shown at once
 	state  inspect.State
@@ -39,6 +39,14 @@ type relay struct {
 	open   []question // submitted, without a ruling, in order
 	ask    gate.Request
 	behind int64 // bytes read while a call waited
+
+	rounds  int            // begun so far
+	denials int            // calls that were withheld in this turn
+	noes    map[string]int // by digest, the round in which a call was withheld first
+	again   bool           // one of them was made again in a later round
+
+	kept       repair.ID // the record of the turn
+	remembered bool      // the turn's end is in it
 }
 
 // question is a call that the gate was asked about.
@@ -70,68 +78,33 @@ func (q *question) decision() gate.Decision {
 
 // gated reads the request, asks the provider and relays the answer.
 func (x *exchange) gated(ctx context.Context, d inspect.Dialect) error {
-	p := x.p
-	pooled, _ := p.bodies.Get().(*[]byte)
-	if pooled == nil {
-		pooled = new([]byte)
-	}
-	body, err := x.readBody((*pooled)[:0])
-	s := &sent{body: body}
-	defer func() {
-		if s.free() {
-			*pooled = s.body
-			p.bodies.Put(pooled)
-		}
-		x.raw.end()
-		x.text.end()
-	}()
-	var large *tooLargeError
-	switch {
-	case errors.As(err, &large):
-		x.refuse(d, http.StatusRequestEntityTooLarge, err.Error()+"; limits.request_body raises it")
-		return err
-	case errors.Is(err, errFull):
-		return x.full(d)
-	case err != nil:
-		return fmt.Errorf("%w: %w", err, errAbort)
-	}
-	text, err := plain(x.r.Header, body, p.limits.RequestBody, &x.text)
-	var code *codingError
-	switch {
-	case errors.Is(err, errFull):
-		return x.full(d)
-	case errors.As(err, &code):
-		x.refuse(d, http.StatusUnsupportedMediaType, "the request cannot be read: "+err.Error())
-		return err
-	case errors.As(err, &large):
-		x.refuse(d, http.StatusRequestEntityTooLarge, err.Error()+"; limits.request_body raises it")
-		return err
-	case err != nil:
-		x.refuse(d, http.StatusBadRequest, "the request cannot be read: "+err.Error())
-		return err
-	}
-	req, err := d.Request(x.rt.head(x.r), text)
+	q, err := x.prompt(d)
+	defer q.close()
 	if err != nil {
-		x.refuse(d, http.StatusBadRequest, "the request cannot be read: "+err.Error())
-		return fmt.Errorf("reading the request: %w", err)
+		return err
 	}
-
-	ctx, cancel := context.WithCancel(ctx)
+	t := x.tenant()
+	ask := x.template(d, q.info, t)
+	x.span.Asked(telemetry.Asked{
+		Dialect: d.Name(), Provider: providerName(d.Name()), Model: ask.Model, Stream: q.info.Stream,
+		Principal: ask.Principal, Session: ask.Claimed.Session,
+	})
+	found, err := q.mend(ctx, t)
+	if err != nil {
+		return fmt.Errorf("repairing the request: %w", err)
+	}
+	l := &relay{x: x, ctx: ctx, d: d, p: q, tenant: t, ask: ask, rounds: 1}
+	l.ask.Denials = found.Refused
+	roundCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w := newWatch(x.headerTimeout(), cancel)
 	defer w.end()
-	info := req.Info()
-	ask := x.template(d, info, x.tenant())
-	x.span.Asked(telemetry.Asked{
-		Dialect: d.Name(), Provider: providerName(d.Name()), Model: ask.Model, Stream: info.Stream,
-		Principal: ask.Principal, Session: ask.Claimed.Session,
-	})
-	resp, err := x.send(s.attach(x.request(s.trace(ctx), true)), d, w)
+	resp, err := x.send(q.outgoing(roundCtx), d, w)
 	if resp == nil {
 		return err
 	}
 	defer resp.Body.Close()
-	return x.answer(ctx, cancel, d, s, req, info, ask, resp, w)
+	return l.answer(&round{cancel: cancel}, resp, w)
 }
 
 // full refuses a request for whose body there is no memory at this moment.
@@ -140,28 +113,9 @@ func (x *exchange) full(d inspect.Dialect) error {
 	return errFull
 }
 
-// unload lets go of what of the request's body is large and has served its
-// turn: a decoded copy, and a body that was sent and is no pool's. The tools
-// are all that is still read of it.
-func (x *exchange) unload(s *sent, info *inspect.Info) {
-	if x.text.size == 0 && cap(s.body) <= keepSize {
-		return
-	}
-	tools := slices.Clone(info.Tools)
-	for i := range tools {
-		t := &tools[i]
-		t.Name, t.Type, t.Schema = strings.Clone(t.Name), strings.Clone(t.Type), bytes.Clone(t.Schema)
-	}
-	info.Tools = tools
-	info.Model, info.Session, info.User = strings.Clone(info.Model), strings.Clone(info.Session), strings.Clone(info.User)
-	x.text.end()
-	if s.drop() {
-		x.raw.end()
-	}
-}
-
 // answer relays the provider's answer to a gated request.
-func (x *exchange) answer(ctx context.Context, cancel context.CancelFunc, d inspect.Dialect, s *sent, req inspect.Request, info inspect.Info, ask gate.Request, resp *http.Response, w *watch) error {
+func (l *relay) answer(rd *round, resp *http.Response, w *watch) error {
+	x, d := l.x, l.d
 	status := resp.StatusCode
 	switch {
 	case status < 200 || status == http.StatusResetContent || status == http.StatusPartialContent || status/100 == 3:
@@ -186,17 +140,17 @@ func (x *exchange) answer(ctx context.Context, cancel context.CancelFunc, d insp
 		return x.withhold(d, err.Error())
 	}
 	defer free()
-	turn, err := req.Open(inspect.Head{Status: status, Header: resp.Header})
+	turn, err := l.p.req.Open(inspect.Head{Status: status, Header: resp.Header})
 	if err != nil {
 		return x.withhold(d, err.Error())
 	}
-	req = nil // it may hold the body
-	x.unload(s, &info)
+	l.p.unload(l.mayResume())
 	out, _ := x.p.outs.Get().(*[]byte)
 	if out == nil {
 		out = new([]byte)
 	}
-	l := &relay{x: x, ctx: ctx, d: d, info: info, turn: turn, resp: resp, sent: s, stream: stream, ask: ask, out: (*out)[:0]}
+	rd.body = body
+	l.turn, l.resp, l.stream, l.out = turn, resp, stream, (*out)[:0]
 	defer func() {
 		l.leave()
 		if cap(l.out) <= stepSize {
@@ -204,10 +158,13 @@ func (x *exchange) answer(ctx context.Context, cancel context.CancelFunc, d insp
 			x.p.outs.Put(out)
 		}
 	}()
-	err = l.run(body, cancel)
+	err = l.run(rd)
 	l.account(err)
 	return err
 }
+
+// mayResume reports whether the request may be needed once more.
+func (l *relay) mayResume() bool { return l.x.p.Repairs != nil }
 
 // template is what all requests to the gate of this turn have in common. The
 // strings are copied: the dialect may have cut them from the pooled body, and
@@ -235,9 +192,25 @@ func providerName(dialect string) string {
 	return name
 }
 
-// run reads the answer on the handler's goroutine for as long as every call is
+// run relays all rounds of the turn.
+func (l *relay) run(rd *round) error {
+	err := l.read(rd)
+	for err == nil && l.state == inspect.Suspended {
+		if rd, err = l.resume(); rd == nil {
+			break
+		}
+		err = l.hold(rd)
+		rd.end()
+	}
+	if err != nil {
+		return err
+	}
+	return l.finish()
+}
+
+// read reads a round on the handler's goroutine for as long as every call is
 // decided at once.
-func (l *relay) run(body io.Reader, cancel context.CancelFunc) error {
+func (l *relay) read(rd *round) error {
 	buf := l.x.p.chunk()
 	free := func() {
 		if buf != nil {
@@ -247,14 +220,14 @@ func (l *relay) run(body io.Reader, cancel context.CancelFunc) error {
 	}
 	defer free()
 	for {
-		n, err := body.Read(*buf)
+		n, err := rd.body.Read(*buf)
 		if n > 0 {
 			if fault := l.feed((*buf)[:n]); fault != nil {
 				return l.fault(fault)
 			}
 			if len(l.open) > 0 && err == nil {
 				free() // holds last long
-				return l.hold(body, cancel)
+				return l.hold(rd)
 			}
 			if werr := l.show(err == nil && n < len(*buf)); werr != nil {
 				return werr
@@ -268,7 +241,7 @@ func (l *relay) run(body io.Reader, cancel context.CancelFunc) error {
 		}
 		if err != nil {
 			free()
-			return l.end(err, cancel)
+			return l.end(rd, err)
 		}
 	}
 }
@@ -300,7 +273,14 @@ func (l *relay) settle() error {
 		l.open = slices.Delete(l.open, i, i+1)
 		d := q.decision()
 		l.tell(&q, d)
-		step, err := l.turn.Resolve(l.out, q.req.Call.Seq, ruling(d, q.req.Call))
+		r := ruling(d, q.req.Call)
+		if !r.Release {
+			l.refused(q.req.Call)
+			if l.x.p.Denial.Error {
+				return &deniedError{r.Refusal}
+			}
+		}
+		step, err := l.turn.Resolve(l.out, q.req.Call.Seq, r)
 		if err := l.absorb(step, err); err != nil {
 			return err
 		}
@@ -330,9 +310,10 @@ func (l *relay) submit(calls []toolcall.Call) {
 		q := l.ask
 		q.Call = c
 		if l.x.p.Actions != nil && c.Fault == toolcall.FaultNone {
-			q.Actions = l.x.p.Actions(c, l.info.Tools)
+			q.Actions = l.x.p.Actions(c, l.p.info.Tools)
 		}
 		q.Siblings = l.siblings(c.Seq)
+		q.Denials += l.denials
 		ask := question{req: &q, at: time.Now()}
 		if l.x.p.Gate != nil {
 			ask.t = l.x.p.Gate.Submit(l.ctx, &q)
@@ -383,6 +364,9 @@ func (l *relay) show(flush bool) error {
 }
 
 func (l *relay) write(flush bool) error {
+	if l.state == inspect.Done {
+		l.remember()
+	}
 	if len(l.out) > 0 {
 		if err := l.x.write(l.out); err != nil {
 			return err
@@ -412,9 +396,8 @@ func (l *relay) head(length int) {
 	l.x.head(l.resp.StatusCode)
 }
 
-// end takes the end of the provider's answer: clean, cut, or because the
-// client is gone.
-func (l *relay) end(cause error, cancel context.CancelFunc) error {
+// end takes the end of a round: clean, cut, or because the client is gone.
+func (l *relay) end(rd *round, cause error) error {
 	if cause != io.EOF {
 		return l.cut(cause)
 	}
@@ -423,9 +406,9 @@ func (l *relay) end(cause error, cancel context.CancelFunc) error {
 		return l.fault(err)
 	}
 	if len(l.open) > 0 {
-		return l.hold(nil, cancel)
+		return l.hold(&round{cancel: rd.cancel})
 	}
-	return l.finish()
+	return nil
 }
 
 // finishRound tells the turn that the provider's answer has ended well.
@@ -456,6 +439,10 @@ func (l *relay) cut(cause error) error {
 	}
 	l.x.span.UpstreamEnd(cause)
 	why := fmt.Errorf("the answer of %s broke off: %w", l.ask.Upstream, cause)
+	if l.rounds > 1 {
+		// The agent knows nothing of a second answer that could break off.
+		return l.broken(why)
+	}
 	if l.state != inspect.Done {
 		if err := l.take(l.turn.EndRound(l.out, inspect.EndCut)); err != nil {
 			l.out = l.out[:0]
@@ -466,6 +453,7 @@ func (l *relay) cut(cause error) error {
 		l.x.refuse(l.d, http.StatusBadGateway, why.Error())
 		return why
 	}
+	l.remember()
 	if l.stream {
 		l.head(-1)
 		if err := l.write(true); err != nil {
@@ -479,18 +467,55 @@ func (l *relay) cut(cause error) error {
 // while that is possible, else with a well-formed end that says why.
 func (l *relay) fault(err error) error {
 	l.leave()
+	if no, ok := errors.AsType[*deniedError](err); ok {
+		return l.refuse(no)
+	}
 	why := "the answer was withheld: " + err.Error()
 	l.x.recordWithheld(l.d, err.Error())
 	err = fmt.Errorf("answer withheld: %w", err)
-	if !l.x.wrote {
+	if !l.x.wrote && l.rounds == 1 { // else the agent would ask for all rounds again
 		l.x.refuse(l.d, http.StatusBadGateway, why)
 		return err
 	}
-	l.out = l.turn.Abandon(l.out, "[callgate] The rest of "+why)
+	l.abandon("[callgate] The rest of " + why)
+	if !l.x.wrote {
+		l.head(len(l.out))
+	}
 	if werr := l.write(false); werr != nil {
 		return werr
 	}
 	return err
+}
+
+// abandon ends the turn with a text of ours.
+func (l *relay) abandon(text string) {
+	l.out = l.turn.Abandon(l.out, text)
+	l.state = inspect.Done
+}
+
+// broken ends a turn of which a later round broke off.
+func (l *relay) broken(why error) error {
+	l.leave()
+	l.abandon("[callgate] The answer ends here: the provider's further answer broke off.")
+	if !l.x.wrote {
+		l.head(len(l.out))
+	}
+	if err := l.write(false); err != nil {
+		return err
+	}
+	return why
+}
+
+// refuse makes an error of an answer in which a call was denied.
+func (l *relay) refuse(no *deniedError) error {
+	l.state = inspect.Done
+	if !l.x.wrote {
+		l.out = l.out[:0]
+		l.x.refuse(l.d, http.StatusBadRequest, no.refusal)
+		return nil
+	}
+	l.out = l.turn.Fail(l.out, no.refusal)
+	return l.write(false)
 }
 
 // leave tells the gate that nobody waits for the open calls any more.
@@ -509,11 +534,11 @@ func (l *relay) account(err error) {
 	l.x.span.Shown(telemetry.Shown{
 		Model: rec.Model, ID: rec.ID, Finish: rec.Finish,
 		InputTokens: rec.InputTokens, OutputTokens: rec.OutputTokens,
-		Calls: rec.Calls, Withheld: rec.Withheld,
+		Calls: rec.Calls, Withheld: rec.Withheld, Rounds: rec.Rounds, Billed: rec.Billed,
 	})
 	if !l.x.p.log.Enabled(l.ctx, slog.LevelDebug) {
 		return
 	}
 	l.x.p.log.Debug("answered", "upstream", l.ask.Upstream, "dialect", l.ask.Dialect, "model", l.ask.Model, "status", l.x.status,
-		"calls", rec.Calls, "withheld", rec.Withheld, "altered", rec.Altered, "turn", l.ask.Turn, "took", time.Since(l.x.began), "cut", err != nil)
+		"rounds", rec.Rounds, "billed", rec.Billed, "calls", rec.Calls, "withheld", rec.Withheld, "altered", rec.Altered, "turn", l.ask.Turn, "took", time.Since(l.x.began), "cut", err != nil)
 }
