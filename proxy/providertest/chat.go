@@ -17,7 +17,7 @@ var chatKeys = strings.Fields(`audio frequency_penalty function_call functions l
 	top_p user verbosity web_search_options`)
 
 // check reads a Chat Completions request.
-func (chat) check(_ *Provider, h http.Header, body []byte) (asked, error) {
+func (chat) check(p *Provider, h http.Header, body []byte) (asked, error) {
 	if token, ok := strings.CutPrefix(h.Get("Authorization"), "Bearer "); !ok || token == "" {
 		return asked{}, &fault{status: http.StatusUnauthorized, kind: "invalid_request_error", reason: "you didn't provide an API key"}
 	}
@@ -35,7 +35,8 @@ func (chat) check(_ *Provider, h http.Header, body []byte) (asked, error) {
 	if err := chatTools(o); err != nil {
 		return asked{}, err
 	}
-	a.answers, err = chatHistory(o)
+	a.size = len(body)
+	a.progress, err = chatHistory(o, p.Alternate)
 	return a, err
 }
 
@@ -159,30 +160,39 @@ type chatState struct {
 	ids    map[string]bool
 }
 
-// chatHistory walks the messages and counts the answers.
-func chatHistory(o object) (answers int, err error) {
+// chatHistory walks the messages and counts the answers. Alternate says that
+// user and assistant take turns, with what they are told by others in between.
+func chatHistory(o object, alternate bool) (g progress, err error) {
 	list, ok := o["messages"].(array)
 	if !ok || len(list) == 0 {
-		return 0, badf("[] is too short - 'messages'")
+		return g, badf("[] is too short - 'messages'")
 	}
 	var st chatState
+	before := ""
 	for i, v := range list {
 		m, ok := v.(object)
 		if !ok {
-			return 0, badf("messages.%d: an object is expected", i)
+			return g, badf("messages.%d: an object is expected", i)
 		}
 		at := fmt.Sprintf("messages.%d.", i)
 		role, _ := m["role"].(string)
 		if role != "tool" {
 			if err := st.closed(at); err != nil {
-				return 0, err
+				return g, err
 			}
+		}
+		if role == before && alternate && (role == "user" || role == "assistant") {
+			return g, badf("%srole: after the optional system message, conversation roles must alternate user/assistant/user/assistant/...", at)
 		}
 		switch role {
 		case "system", "developer", "user":
-			err = chatPlain(m, at, role)
+			if err = chatPlain(m, at, role); role == "user" {
+				g.says(textOf(m["content"]))
+			}
 		case "assistant":
-			answers++
+			if before != "assistant" {
+				g.answer()
+			}
 			err = st.assistant(m, at)
 		case "tool":
 			err = st.result(m, at)
@@ -192,19 +202,20 @@ func chatHistory(o object) (answers int, err error) {
 			err = badf("%srole: %q is not one of system, developer, user, assistant, tool, function", at, role)
 		}
 		if err != nil {
-			return 0, err
+			return g, err
 		}
 		if role != "function" && role != "assistant" && st.legacy != "" {
-			return 0, badf("%sfunction_call: that of %q has no function message behind it", at, st.legacy)
+			return g, badf("%sfunction_call: that of %q has no function message behind it", at, st.legacy)
 		}
+		before = role
 	}
 	if err := st.closed("messages: "); err != nil {
-		return 0, err
+		return g, err
 	}
 	if st.legacy != "" {
-		return 0, badf("messages: the function_call of %q has no function message behind it", st.legacy)
+		return g, badf("messages: the function_call of %q has no function message behind it", st.legacy)
 	}
-	return answers, nil
+	return g, nil
 }
 
 // closed refuses calls that were left without a result.

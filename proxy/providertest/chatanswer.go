@@ -60,7 +60,7 @@ func name(prefix string, parts ...any) string {
 
 func (chat) envelope(a asked, object string) chatChunk {
 	return chatChunk{
-		ID:          name("chatcmpl-", "chat", a.number),
+		ID:          name("chatcmpl-", "chat", a.name, a.number),
 		Object:      object,
 		Created:     created + a.number,
 		Model:       a.model,
@@ -317,8 +317,23 @@ func (chat) failure(f *fault) []byte {
 		}
 	}
 	return marshal(map[string]any{"error": map[string]any{
-		"message": f.reason, "type": kind, "param": nil, "code": nil,
+		"message": f.reason, "type": kind, "param": orNull(f.param), "code": orNull(f.code),
 	}})
+}
+
+func orNull(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+// overflow is what OpenAI answers to a conversation that has grown too long.
+func (chat) overflow(tokens, limit int) error {
+	return &fault{
+		status: http.StatusBadRequest, code: "context_length_exceeded", param: "messages",
+		reason: fmt.Sprintf("This model's maximum context length is %d tokens. However, your messages resulted in %d tokens. Please reduce the length of the messages.", limit, tokens),
+	}
 }
 
 // words cuts a text behind each space, as tokens are cut.

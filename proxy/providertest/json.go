@@ -7,6 +7,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -135,4 +136,22 @@ func count(o object, at, key string, low, missing int) (int, error) {
 		return 0, badf("%s%s: input should be an integer of at least %d", at, key, low)
 	}
 	return int(n), nil
+}
+
+// textOf gives the text of a content: a string, or parts of type text.
+func textOf(content any) string {
+	switch c := content.(type) {
+	case string:
+		return c
+	case array:
+		var out strings.Builder
+		for _, v := range c {
+			part, _ := v.(object)
+			if text, ok := part["text"].(string); ok && part["type"] == "text" {
+				out.WriteString(text)
+			}
+		}
+		return out.String()
+	}
+	return ""
 }

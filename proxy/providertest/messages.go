@@ -5,18 +5,24 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"math"
 	"net/http"
 	"regexp"
 	"slices"
 	"strings"
 )
 
-// messages is Anthropic Messages.
-type messages struct{}
+// messages is Anthropic Messages, and the counting of its tokens.
+type messages struct{ count bool }
 
 var messagesKeys = strings.Fields(`cache_control container context_management inference_geo max_tokens mcp_servers
 	messages metadata model output_config output_format service_tier speed stop_sequences stream system temperature
-	thinking tool_choice tools top_k top_p`)
+	thinking thread tool_choice tools top_k top_p`)
+
+// countKeys are the keys of a request for the number of its tokens.
+var countKeys = strings.Fields(`cache_control context_management mcp_servers messages model output_config
+	output_format speed system thinking tool_choice tools`)
 
 var typedTool = regexp.MustCompile(`^[a-z_]+_[0-9]{8}$`)
 
@@ -25,7 +31,7 @@ var typedTool = regexp.MustCompile(`^[a-z_]+_[0-9]{8}$`)
 type thinkingIssued struct{ text, prefix string }
 
 // check reads a Messages request.
-func (messages) check(p *Provider, h http.Header, body []byte) (asked, error) {
+func (ms messages) check(p *Provider, h http.Header, body []byte) (asked, error) {
 	bearer := strings.HasPrefix(h.Get("Authorization"), "Bearer ")
 	if h.Get("X-Api-Key") == "" && !bearer {
 		return asked{}, &fault{status: http.StatusUnauthorized, kind: "authentication_error", reason: "x-api-key header is required"}
@@ -41,10 +47,14 @@ func (messages) check(p *Provider, h http.Header, body []byte) (asked, error) {
 	if err != nil {
 		return asked{}, err
 	}
-	if err := known(o, "", messagesKeys...); err != nil {
+	keys := messagesKeys
+	if ms.count {
+		keys = countKeys
+	}
+	if err := known(o, "", keys...); err != nil {
 		return asked{}, err
 	}
-	a := asked{choices: 1}
+	a := asked{choices: 1, count: ms.count, size: len(body)}
 	if a.model, err = str(o, "", "model"); err != nil {
 		return a, err
 	}
@@ -55,13 +65,19 @@ func (messages) check(p *Provider, h http.Header, body []byte) (asked, error) {
 	if err != nil {
 		return a, err
 	}
-	if limit == 0 {
+	switch {
+	case ms.count:
+		limit = math.MaxInt
+	case limit == 0:
 		return a, badf("max_tokens: field required")
+	}
+	if err := p.thread(&a, h, o); err != nil {
+		return a, err
 	}
 	if err := messagesSystem(o["system"]); err != nil {
 		return a, err
 	}
-	tools, err := messagesTools(o)
+	tools, err := messagesTools(o, a.continues.tools())
 	if err != nil {
 		return a, err
 	}
@@ -69,16 +85,19 @@ func (messages) check(p *Provider, h http.Header, body []byte) (asked, error) {
 	if err != nil {
 		return a, err
 	}
-	turns, err := messagesTurns(o)
+	turns, err := messagesTurns(o, a.continues.history(), p.Alternate)
 	if err != nil {
 		return a, err
 	}
-	hist := &history{p: p, turns: turns, tools: tools, thinks: thinks}
+	hist := &history{p: p, turns: turns, tools: len(tools), thinks: thinks, off: noThinking(o)}
 	if err := hist.check(); err != nil {
 		return a, err
 	}
-	a.answers = hist.answers
+	a.progress = hist.progress
 	a.prefix = digest(turns)
+	if a.keep != nil {
+		a.keep.turns, a.keep.names, a.keep.size = turns, tools, a.size
+	}
 	return a, nil
 }
 
@@ -101,14 +120,16 @@ func messagesSystem(v any) error {
 	return badf("system: a string or an array is expected")
 }
 
-// messagesTools checks tools and tool_choice and gives the number of tools.
-func messagesTools(o object) (int, error) {
+// messagesTools checks tools and tool_choice and gives the names of the tools,
+// with those that a thread has.
+func messagesTools(o object, held map[string]bool) (map[string]bool, error) {
 	names := map[string]bool{}
+	maps.Copy(names, held)
 	var tools array
 	if v, set := o["tools"]; set {
 		list, ok := v.(array)
 		if !ok {
-			return 0, badf("tools: input should be a valid list")
+			return nil, badf("tools: input should be a valid list")
 		}
 		tools = list
 	}
@@ -117,45 +138,45 @@ func messagesTools(o object) (int, error) {
 		t, _ := v.(object)
 		name, err := str(t, at, "name")
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		if !nameForm.MatchString(name) {
-			return 0, badf("%sname: string should match pattern '%s'", at, nameForm)
+			return nil, badf("%sname: string should match pattern '%s'", at, nameForm)
 		}
 		if names[name] {
-			return 0, badf("tools: tool names must be unique")
+			return nil, badf("tools: tool names must be unique")
 		}
 		names[name] = true
 		typ, _ := t["type"].(string)
 		if typ != "" && typ != "custom" {
 			if !typedTool.MatchString(typ) {
-				return 0, badf("%stype: input tag %q does not match any of the expected tags", at, typ)
+				return nil, badf("%stype: input tag %q does not match any of the expected tags", at, typ)
 			}
 			continue
 		}
 		if s, ok := t["input_schema"].(object); !ok || s["type"] != "object" {
-			return 0, badf("%sinput_schema.type: input should be 'object'", at)
+			return nil, badf("%sinput_schema.type: input should be 'object'", at)
 		}
 	}
 	choice, set := o["tool_choice"]
 	if !set {
-		return len(tools), nil
+		return names, nil
 	}
 	c, _ := choice.(object)
 	typ, _ := c["type"].(string)
-	if len(tools) == 0 && typ != "none" {
-		return 0, badf("tool_choice may only be specified while providing tools")
+	if len(names) == 0 && typ != "none" {
+		return nil, badf("tool_choice may only be specified while providing tools")
 	}
 	switch typ {
 	case "auto", "any", "none":
-		return len(tools), nil
+		return names, nil
 	case "tool":
 		if name, _ := c["name"].(string); !names[name] {
-			return 0, badf("tool '%v' not found in provided tools", c["name"])
+			return nil, badf("tool '%v' not found in provided tools", c["name"])
 		}
-		return len(tools), nil
+		return names, nil
 	}
-	return 0, badf("tool_choice.type: %q is not one of auto, any, tool, none", typ)
+	return nil, badf("tool_choice.type: %q is not one of auto, any, tool, none", typ)
 }
 
 // messagesThinking checks the thinking setting and reports whether answers
@@ -190,6 +211,12 @@ func messagesThinking(o object, limit int) (bool, error) {
 	return t["type"] == "enabled", nil
 }
 
+// noThinking reports whether the request is for answers without thinking.
+func noThinking(o object) bool {
+	t, _ := o["thinking"].(object)
+	return t == nil || t["type"] == "disabled"
+}
+
 // turnOf is one or several messages of a role in a row, as one.
 type turnOf struct {
 	role   string
@@ -197,14 +224,14 @@ type turnOf struct {
 	blocks array
 }
 
-// messagesTurns gives the messages with a role's messages in a row joined, as
-// the provider joins them.
-func messagesTurns(o object) ([]turnOf, error) {
+// messagesTurns gives what is held and the messages behind it, with a role's
+// messages in a row joined, as the provider joins them, or refused.
+func messagesTurns(o object, held []turnOf, alternate bool) ([]turnOf, error) {
 	list, ok := o["messages"].(array)
 	if !ok || len(list) == 0 {
 		return nil, badf("messages: at least one message is required")
 	}
-	var turns []turnOf
+	turns := slices.Clip(held)
 	for i, v := range list {
 		at := fmt.Sprintf("messages.%d", i)
 		m, _ := v.(object)
@@ -220,7 +247,10 @@ func messagesTurns(o object) ([]turnOf, error) {
 			return nil, err
 		}
 		if n := len(turns); n > 0 && turns[n-1].role == role {
-			turns[n-1].blocks = append(turns[n-1].blocks, blocks...)
+			if alternate {
+				return nil, badf("messages: roles must alternate between \"user\" and \"assistant\", but found multiple %q roles in a row (%s)", role, at)
+			}
+			turns[n-1].blocks = append(slices.Clip(turns[n-1].blocks), blocks...)
 			continue
 		}
 		turns = append(turns, turnOf{role: role, at: at, blocks: blocks})
@@ -249,13 +279,15 @@ func messagesContent(v any, at string, last bool) (array, error) {
 
 // history checks the joined turns.
 type history struct {
-	p      *Provider
-	turns  []turnOf
-	tools  int
-	thinks bool
+	p     *Provider
+	turns []turnOf
+	tools int
+	// thinks says that answers have to start with thinking, off that no
+	// thinking is wanted and none is looked at.
+	thinks, off bool
 
-	answers int
-	ids     map[string]bool
+	progress
+	ids map[string]bool
 }
 
 var messagesBlocks = map[string][]string{
@@ -274,9 +306,12 @@ func (hs *history) check() error {
 				return err
 			}
 			open = nil
+			if words := textOf(t.blocks); words != "" {
+				hs.says(words)
+			}
 			continue
 		}
-		hs.answers++
+		hs.answer()
 		var err error
 		if open, err = hs.assistantTurn(i, t); err != nil {
 			return err
@@ -468,8 +503,9 @@ func (hs *history) thoughtOf(i int, t turnOf, ids, signs []string) error {
 	defer hs.p.mu.Unlock()
 	for _, id := range ids {
 		want, ours := hs.p.thought[id]
+		same := func(w []string) bool { return slices.Equal(w, signs) }
 		switch {
-		case ours && !slices.Equal(want, signs):
+		case ours && !hs.off && !slices.ContainsFunc(want, same):
 			return badf("%s: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified. These blocks must remain as they were in the original response", t.at)
 		case !ours && hs.thinks && hs.startsLoop(i) && first["type"] != "thinking" && first["type"] != "redacted_thinking":
 			return badf("%s.content.0.type: expected `thinking` or `redacted_thinking`, but found `%v`. When `thinking` is enabled, a final `assistant` message must start with a thinking block", t.at, first["type"])

@@ -49,7 +49,7 @@ type toolUseBlock struct {
 func (messages) envelope(a asked, t Turn) messageJSON {
 	u := t.counts(a)
 	return messageJSON{
-		Model: a.model, ID: name("msg_01", "messages", a.number), Type: "message", Role: "assistant",
+		Model: a.model, ID: name("msg_01", "messages", a.name, a.number), Type: "message", Role: "assistant",
 		Content: []json.RawMessage{},
 		Usage:   messagesUsage{Input: u.Input, Output: 1, ServiceTier: "standard"},
 	}
@@ -83,7 +83,7 @@ func (p *Provider) sign(a asked, items []Item) []string {
 	}
 	for _, it := range items {
 		if c, ok := it.(Call); ok {
-			p.thought[c.ID] = all
+			p.thought[c.ID] = append(p.thought[c.ID], all)
 		}
 	}
 	return signs
@@ -172,7 +172,16 @@ func (ms messages) document(p *Provider, a asked, t Turn) []byte {
 	signs := p.sign(a, t.Say)
 	doc := ms.envelope(a, t)
 	doc.Usage.Output = t.counts(a).Output
-	for i, it := range t.Say {
+	doc.Content = messagesBlocksOf(t.Say, signs)
+	stop := t.messagesStop()
+	doc.Stop = &stop
+	return marshal(doc)
+}
+
+// messagesBlocksOf gives what is said as the blocks of a message.
+func messagesBlocksOf(items []Item, signs []string) []json.RawMessage {
+	out := []json.RawMessage{}
+	for i, it := range items {
 		var block any
 		switch it := it.(type) {
 		case Text:
@@ -186,11 +195,9 @@ func (ms messages) document(p *Provider, a asked, t Turn) []byte {
 			}
 			block = toolUseBlock{"tool_use", it.ID, it.Name, input}
 		}
-		doc.Content = append(doc.Content, marshal(block))
+		out = append(out, marshal(block))
 	}
-	stop := t.messagesStop()
-	doc.Stop = &stop
-	return marshal(doc)
+	return out
 }
 
 // failure is an error body of Messages.
@@ -213,12 +220,26 @@ func (messages) failure(f *fault) []byte {
 			}
 		}
 	}
+	type details struct {
+		Code string `json:"error_code"`
+	}
 	type e struct {
-		Type    string `json:"type"`
-		Message string `json:"message"`
+		Type    string   `json:"type"`
+		Message string   `json:"message"`
+		Details *details `json:"details,omitempty"`
+	}
+	out := e{Type: kind, Message: f.reason}
+	if f.code != "" {
+		out.Details = &details{f.code}
 	}
 	return marshal(struct {
 		Type  string `json:"type"`
 		Error e      `json:"error"`
-	}{"error", e{kind, f.reason}})
+	}{"error", out})
+}
+
+// overflow is what Anthropic answers to a conversation that has grown too
+// long.
+func (messages) overflow(tokens, limit int) error {
+	return badf("prompt is too long: %d tokens > %d maximum", tokens, limit)
 }

@@ -4,6 +4,10 @@
 // providers are. A history that a real provider would refuse is refused here
 // with the provider's own kind of error, and the reason is recorded.
 //
+// The rules are those of the providers' references and of the errors that they
+// are known to answer with; where only an SDK shows a rule, as with the threads
+// of Messages, the place says so.
+//
 // It must not know anything of callgate: what it accepts is the measure of
 // what callgate and its clients make of a conversation.
 package providertest
@@ -26,37 +30,101 @@ import (
 // maxBody is the largest request that is read, in bytes after decoding.
 const maxBody = 32 << 20
 
-// Provider is a scripted provider. It is safe for concurrent use.
+// Provider is a scripted provider. It is safe for concurrent use. Its fields
+// are set before the first request.
 type Provider struct {
-	script     Script
-	sequential bool
+	// Name goes into the ids of answers, so that several providers do not give
+	// the same ones.
+	Name string
+	// Alternate refuses two messages of one role in a row, as servers do whose
+	// templates take turns of user and assistant strictly. New sets it.
+	// Providers that join such messages, as Anthropic does, are had without.
+	Alternate bool
+	// MaxHistory is how many bytes of request, with what a thread holds, the
+	// model can read; 0 is no bound.
+	MaxHistory int
+
+	next func(Asked) (Turn, int, error)
 
 	mu       sync.Mutex
 	requests []*Request
 	served   int
 	// issued are the thinking blocks that were sent, by signature; thought are
-	// the signatures of the turn that a call id came from, in order.
+	// the signatures of the turns that a call id came from, each in order: two
+	// customers, or two conversations, may have calls with one id.
 	issued  map[string]thinkingIssued
-	thought map[string][]string
+	thought map[string][][]string
+	threads map[string]*thread // by the id of the answer to be continued
 }
 
 // New returns a provider that takes its next turn by the progress of the
 // conversation: the first for a history without an answer, the second for one
 // with one answer, and so on. The same request repeated gets the same turn.
+//
+// Answers that the client has never seen count too, if they stand in the
+// history: who asks again with an answer and its results gets the next turn.
 func New(script Script) *Provider {
+	return newProvider(func(a Asked) (Turn, int, error) {
+		t, err := script.turn(a.Answers)
+		return t, a.Answers, err
+	})
+}
+
+func newProvider(next func(Asked) (Turn, int, error)) *Provider {
 	return &Provider{
-		script:  script,
-		issued:  map[string]thinkingIssued{},
-		thought: map[string][]string{},
+		Alternate: true,
+		next:      next,
+		issued:    map[string]thinkingIssued{},
+		thought:   map[string][][]string{},
+		threads:   map[string]*thread{},
 	}
 }
 
 // NewSequential returns a provider that gives its turns one after the other,
 // whatever the history says.
 func NewSequential(script Script) *Provider {
-	p := New(script)
-	p.sequential = true
+	p := New(nil)
+	p.next = func(Asked) (Turn, int, error) {
+		t, err := script.turn(p.served)
+		return t, p.served, err
+	}
 	return p
+}
+
+// NewByContent returns a provider that takes its turn by what the request
+// holds, for conversations that fork, shrink or run side by side. A request
+// for which next has no turn is refused. The calls of next come one after the
+// other; it may not use the Provider.
+func NewByContent(next func(Asked) (Turn, bool)) *Provider {
+	return newProvider(func(a Asked) (Turn, int, error) {
+		t, ok := next(a)
+		if !ok {
+			return t, -1, badf("the script has no turn behind %.80q and %d answers", a.Words, a.Since)
+		}
+		return t, a.Answers, nil
+	})
+}
+
+// Asked is a request that was found to be sound, as a script by content sees
+// it.
+type Asked struct {
+	Header http.Header
+	// Body is the request's body after content decoding.
+	Body []byte
+	// Answers is the number of answers in the history, Since the number of
+	// those behind Words: what a user last said, results of calls left out.
+	// Messages of the assistant in a row are one answer. What a thread holds
+	// counts.
+	Answers, Since int
+	Words          string
+}
+
+// turn gives a turn by its number.
+func (s Script) turn(n int) (Turn, error) {
+	if n >= len(s) {
+		return Turn{}, badf("the script has %d turns and turn %d was asked for", len(s), n+1)
+	}
+	return s[n], nil
 }
 
 // Request is one request and what was answered.
@@ -65,7 +133,8 @@ type Request struct {
 	Header              http.Header
 	// Body is the request's body after content decoding.
 	Body []byte
-	// Turn is the index of the turn that was given, -1 when none was.
+	// Turn is the index of the turn that was given, -1 when none was; with a
+	// script by content, how many answers stood before it.
 	Turn int
 	// Status is the answer's status, and Sent the bytes of its body before
 	// content coding, as far as they were written.
@@ -106,6 +175,9 @@ type fault struct {
 	// kind is the error's type in the wire's word, "" for the usual one.
 	kind   string
 	reason string
+	// code is the error's own name, "" for none, and param the member of the
+	// request that it concerns (Chat Completions).
+	code, param string
 }
 
 // Error gives the reason.
@@ -124,6 +196,9 @@ type wire interface {
 	document(p *Provider, a asked, t Turn) []byte
 	// failure is the format's error body.
 	failure(f *fault) []byte
+	// overflow is the refusal of a request that is longer than the model can
+	// read.
+	overflow(tokens, limit int) error
 }
 
 // asked is what a checked request asks for.
@@ -132,10 +207,36 @@ type asked struct {
 	stream  bool
 	usage   bool // Chat Completions: a usage chunk at the end
 	choices int
-	answers int    // answers in the history
-	number  int    // number of the request, from 0
-	prefix  string // Messages: digest of the history that thinking is bound to
+	progress
+	number int    // number of the request, from 0
+	name   string // Provider.Name
+	prefix string // Messages: digest of the history that thinking is bound to
+	count  bool   // Messages: the tokens of the request are asked for, and no answer
+	size   int    // bytes that the model has to read
+	// keep is the thread that the answer is kept in, nil for none, and
+	// continues the one that it goes on with.
+	keep, continues *thread
 }
+
+// progress is where a conversation stands: see Asked.
+type progress struct {
+	answers, since int
+	words          string
+}
+
+// says notes words of a user.
+func (g *progress) says(words string) {
+	g.words, g.since = words, 0
+}
+
+// answer notes an answer.
+func (g *progress) answer() {
+	g.answers++
+	g.since++
+}
+
+// tokens is about how many tokens n bytes are.
+func tokens(n int) int { return n/4 + 1 }
 
 // ServeHTTP answers one request.
 func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -151,20 +252,39 @@ func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.refuse(w, wr, rec, err)
 		return
 	}
+	if a.count {
+		p.counted(w, rec, a)
+		return
+	}
 	p.answer(w, r, wr, rec, a, t)
 }
 
-// wireOf tells the format by the path; Chat Completions for all that is none.
+// counted tells how many tokens a request has.
+func (p *Provider) counted(w http.ResponseWriter, rec *Request, a asked) {
+	body := fmt.Appendf(nil, `{"input_tokens":%d}`, tokens(a.size))
+	p.mu.Lock()
+	rec.Status, rec.Sent = http.StatusOK, body
+	p.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(body)
+}
+
+// wireOf tells the format by the path, nil for a path that has none.
 func wireOf(path string) wire {
-	if strings.HasSuffix(path, "/messages") {
+	switch {
+	case strings.HasSuffix(path, "/messages"):
 		return messages{}
+	case strings.HasSuffix(path, "/messages/count_tokens"):
+		return messages{count: true}
+	case strings.HasSuffix(path, "/chat/completions"):
+		return chat{}
 	}
-	return chat{}
+	return nil
 }
 
 // ask reads and checks the request and picks its turn.
 func (p *Provider) ask(wr wire, r *http.Request, rec *Request, number int) (asked, Turn, error) {
-	if !strings.HasSuffix(r.URL.Path, "/chat/completions") && !strings.HasSuffix(r.URL.Path, "/messages") {
+	if wr == nil {
 		return asked{}, Turn{}, &fault{status: http.StatusNotFound, kind: "not_found_error", reason: "unknown path " + r.URL.Path}
 	}
 	if r.Method != http.MethodPost {
@@ -181,19 +301,29 @@ func (p *Provider) ask(wr wire, r *http.Request, rec *Request, number int) (aske
 	if err != nil {
 		return asked{}, Turn{}, err
 	}
-	a.number = number
+	a.number, a.name = number, p.Name
+	if a.count {
+		return a, Turn{}, nil
+	}
+	if p.MaxHistory > 0 && a.size > p.MaxHistory {
+		return asked{}, Turn{}, wr.overflow(tokens(a.size), tokens(p.MaxHistory))
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	next := a.answers
-	if p.sequential {
-		next = p.served
+	t, turn, err := p.next(Asked{
+		Header: rec.Header, Body: body, Answers: a.answers, Since: a.since, Words: a.words,
+	})
+	if err != nil {
+		return asked{}, Turn{}, err
 	}
-	if next >= len(p.script) {
-		return asked{}, Turn{}, badf("the script has %d turns and turn %d was asked for", len(p.script), next+1)
+	if t.Instead == nil {
+		if err := a.continues.use(); err != nil {
+			return asked{}, Turn{}, err
+		}
 	}
 	p.served++
-	rec.Turn = next
-	return a, p.script[next], nil
+	rec.Turn = turn
+	return a, t, nil
 }
 
 // readBody reads a JSON request body and undoes its content coding.
@@ -247,6 +377,9 @@ func (p *Provider) refuse(w http.ResponseWriter, wr wire, rec *Request, err erro
 	if !errors.As(err, &f) {
 		f = &fault{status: http.StatusBadRequest, reason: err.Error()}
 	}
+	if wr == nil {
+		wr = chat{}
+	}
 	body := wr.failure(f)
 	p.mu.Lock()
 	rec.Fault, rec.Status, rec.Sent = f.reason, f.status, body
@@ -272,6 +405,9 @@ func (p *Provider) answer(w http.ResponseWriter, r *http.Request, wr wire, rec *
 	default:
 		h.Set("Content-Type", "application/json")
 		events = [][]byte{wr.document(p, a, t)}
+	}
+	if t.Instead == nil {
+		p.keep(a, t)
 	}
 	p.mu.Lock()
 	rec.Status = status
