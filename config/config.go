@@ -111,8 +111,17 @@ type Approvals struct {
 
 // Denial says what a denied call becomes.
 type Denial struct {
-	// Mode is "text": the refusal stands as text in the answer.
+	// Mode is "resume": the model reads the refusal as the call's result and
+	// goes on; "text": the refusal stands as text in the answer, which ends the
+	// agent's turn when no call is left; or "error": the answer becomes an
+	// error.
 	Mode string `yaml:"mode" env:"CALLGATE_DENIAL_MODE"`
+	// MaxResumes is how often the provider is asked again within one answer of
+	// mode resume.
+	MaxResumes int `yaml:"max_resumes" env:"CALLGATE_DENIAL_MAX_RESUMES"`
+	// Breaker is after how many denials since the user last spoke flagged calls
+	// of a conversation are denied without anybody being asked; 0 asks always.
+	Breaker int `yaml:"breaker" env:"CALLGATE_DENIAL_BREAKER"`
 }
 
 // World is where the agent's commands would run: what paths mean.
@@ -181,7 +190,7 @@ func Default() Config {
 			OnDenyNotifyGateway: true,
 			OnError:             "deny",
 		},
-		Denial:           Denial{Mode: "text"},
+		Denial:           Denial{Mode: "resume", MaxResumes: 5, Breaker: 3},
 		UnknownEndpoints: "sniff",
 		UnknownTools:     "allow",
 		Limits: Limits{

@@ -35,7 +35,7 @@ func (c *Config) faults(b *broken) Faults {
 	v.listeners(c)
 	v.upstreams(c)
 	v.approvals(&c.Approvals)
-	v.choice("denial.mode", c.Denial.Mode, "text")
+	v.denial(&c.Denial)
 	v.choice("unknown_endpoints", c.UnknownEndpoints, "sniff", "refuse")
 	v.choice("unknown_tools", c.UnknownTools, "allow", "ask", "deny")
 	v.world(&c.World)
@@ -67,8 +67,6 @@ func (v *validator) fault(key, value, reason, remedy string) {
 
 // notTakenValues are values that the design knows and this version does not.
 var notTakenValues = map[string]string{
-	"denial.mode=resume":          "is not taken by this version, which does not ask the provider again",
-	"denial.mode=error":           "is not taken by this version, which refuses within the answer",
 	"approvals.on_error=escalate": "is not taken by this version, which denies when a hook fails",
 }
 
@@ -82,6 +80,22 @@ func (v *validator) choice(key, value string, words ...string) {
 		reason = "is none of its values"
 	}
 	v.fault(key, value, reason, "write "+strings.Join(words, " or "))
+}
+
+// The bounds of what denials may count to.
+const (
+	maxResumes = 50
+	maxBreaker = 1000
+)
+
+func (v *validator) denial(d *Denial) {
+	v.choice("denial.mode", d.Mode, "resume", "text", "error")
+	if d.MaxResumes < 1 || d.MaxResumes > maxResumes {
+		v.fault("denial.max_resumes", strconv.Itoa(d.MaxResumes), "is not from 1 to "+strconv.Itoa(maxResumes), "write 5, or denial.mode: text to ask no provider again")
+	}
+	if d.Breaker < 0 || d.Breaker > maxBreaker {
+		v.fault("denial.breaker", strconv.Itoa(d.Breaker), "is not from 0 to "+strconv.Itoa(maxBreaker), "write 3, or 0 to ask about every flagged call")
+	}
 }
 
 func (v *validator) listeners(c *Config) {

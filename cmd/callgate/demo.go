@@ -74,7 +74,10 @@ func newDemoCommand(e *env) *cobra.Command {
 // scene is one task that the user gives the agent.
 type scene struct {
 	title, user string
-	script      providertest.Script
+	// call is the model's first answer; then it says done when the call ran, or
+	// refused when it reads a refusal in the place of a result.
+	call          providertest.Turn
+	done, refused string
 	// reaches says that the agent must get the call; asked scenes follow the
 	// answer.
 	reaches, asked bool
@@ -97,15 +100,18 @@ func demoScenes() []scene {
 	return []scene{
 		{
 			title: "a harmless command", user: "What is in my projects folder?", reaches: true,
-			script: providertest.Script{demoCall("call_list", "ls -la ~/projects"), demoWords("Two projects: blog and shop.")},
+			call: demoCall("call_list", "ls -la ~/projects"),
+			done: "Two projects: blog and shop.", refused: "I could not look into the folder.",
 		},
 		{
 			title: "a dangerous command", user: "Free some disk space.", asked: true,
-			script: providertest.Script{demoCall("call_clean", "rm -rf ~/projects"), demoWords("I removed the projects folder.")},
+			call: demoCall("call_clean", "rm -rf ~/projects"),
+			done: "I removed the projects folder.", refused: "I may not delete your projects. Which of them can go?",
 		},
 		{
 			title: "a command that never runs", user: "Start over with an empty disk.",
-			script: providertest.Script{demoCall("call_wipe", "sudo rm -rf --no-preserve-root /"), demoWords("The disk is empty.")},
+			call: demoCall("call_wipe", "sudo rm -rf --no-preserve-root /"),
+			done: "The disk is empty.", refused: "That cannot be done from here. A backup and a new installation can.",
 		},
 	}
 }
@@ -198,7 +204,7 @@ func serveLoopback(h http.Handler) (base string, stop func(), err error) {
 
 // play lets the agent work on one task and checks that it went as it must.
 func (d *demo) play(ctx context.Context, number int, s scene) error {
-	provider := providertest.New(s.script)
+	provider := providertest.NewByContent(d.plays(s))
 	d.stage.Store(provider)
 	d.mu.Lock()
 	d.scene = number
@@ -207,8 +213,7 @@ func (d *demo) play(ctx context.Context, number int, s scene) error {
 	a := &demoAgent{base: d.base}
 	a.add(map[string]any{"role": "user", "content": s.user})
 	d.say(event{Who: "user", Text: s.user})
-	for round := range len(s.script) {
-		d.model(s.script[round])
+	for round := range 2 {
 		msg, err := a.next(ctx)
 		if err != nil {
 			return err
@@ -230,6 +235,38 @@ func (d *demo) play(ctx context.Context, number int, s scene) error {
 		return fmt.Errorf("the provider refused a request: %s", strings.Join(f, "; "))
 	}
 	return nil
+}
+
+// plays is the model of a scene.
+func (d *demo) plays(s scene) func(providertest.Asked) (providertest.Turn, bool) {
+	return func(a providertest.Asked) (providertest.Turn, bool) {
+		turn := s.call
+		if a.Answers > 0 {
+			turn = demoWords(s.done)
+			if refusal := refusalIn(a.Body); refusal != "" {
+				d.say(event{Who: "model", Result: refusal})
+				turn = demoWords(s.refused)
+			}
+		}
+		d.model(turn)
+		return turn, true
+	}
+}
+
+// refusalIn is the result that the model reads for its call when it is one of
+// callgate's, "" when the call ran.
+func refusalIn(body []byte) string {
+	var doc struct {
+		Messages []struct{ Role, Content string }
+	}
+	if json.Unmarshal(body, &doc) != nil || len(doc.Messages) == 0 {
+		return ""
+	}
+	last := doc.Messages[len(doc.Messages)-1]
+	if last.Role != "tool" || !strings.HasPrefix(last.Content, "[callgate]") {
+		return ""
+	}
+	return last.Content
 }
 
 // checked says whether the call reached the agent exactly when it was to.

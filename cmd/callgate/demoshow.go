@@ -18,6 +18,8 @@ type event struct {
 	// Tool and Args are of a call that the model makes or the agent sees.
 	Tool string `json:"tool,omitempty"`
 	Args string `json:"args,omitempty"`
+	// Result is what the model reads in the place of its call's result.
+	Result string `json:"result,omitempty"`
 	// Verdict and what follows are callgate's.
 	Verdict  string `json:"verdict,omitempty"`
 	Outcome  string `json:"outcome,omitempty"`
@@ -56,6 +58,8 @@ func (d *demo) line(ev event) string {
 	switch {
 	case ev.Who == "callgate":
 		return d.ruling(ev)
+	case ev.Result != "":
+		return "reads as the result of its call:\n" + d.quote(ev.Result)
 	case ev.Tool != "" && ev.Who == "agent":
 		return "gets the call and would run " + d.style.bold(redact.Visible(commandOf(ev.Args)))
 	case ev.Tool != "":
@@ -148,6 +152,6 @@ func (d *demo) closing() {
 	if d.json {
 		return
 	}
-	fmt.Fprintf(d.e.Stdout, "\nNo denied call reached the agent, and each task came to its end.\n")
+	fmt.Fprintf(d.e.Stdout, "\nNo denied call reached the agent, the model learned why, and each task came to its end.\n")
 	fmt.Fprintf(d.e.Stdout, "To put callgate in front of your own agent: %s\n", d.style.bold("callgate serve"))
 }

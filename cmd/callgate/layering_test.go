@@ -23,12 +23,14 @@ var mayImport = map[string]struct{ code, test string }{
 	"inspect/toolcall":   {"", ""},
 	"inspect/frame":      {"", ""},
 	"inspect/strictjson": {"", ""},
+	"inspect/rawjson":    {"inspect/strictjson", ""},
 	// What tools mean: data over calls.
 	"inspect/catalog": {"inspect/toolcall", "inspect/strictjson"},
 	// Wire formats, no policy.
-	"inspect":             {"inspect/toolcall", ""},
-	"inspect/openaichat":  {"inspect inspect/frame inspect/strictjson inspect/toolcall", "inspect/inspecttest"},
-	"inspect/anthropic":   {"inspect inspect/frame inspect/strictjson inspect/toolcall", "inspect/inspecttest"},
+	"inspect/digest":      {"inspect/strictjson", ""},
+	"inspect":             {"inspect/digest inspect/toolcall", ""},
+	"inspect/openaichat":  {"inspect inspect/digest inspect/frame inspect/rawjson inspect/strictjson inspect/toolcall", "inspect/inspecttest"},
+	"inspect/anthropic":   {"inspect inspect/digest inspect/frame inspect/rawjson inspect/strictjson inspect/toolcall", "inspect/inspecttest"},
 	"inspect/inspecttest": {"inspect inspect/toolcall", ""},
 	// Policy, no wire formats. A reviewer knows the gate and not its siblings.
 	"gate":         {"inspect/toolcall inspect/strictjson", ""},
@@ -39,11 +41,13 @@ var mayImport = map[string]struct{ code, test string }{
 	"gate/store":   {"gate inspect/toolcall", ""},
 	"gate/console": {"gate inspect/strictjson", ""},
 	// Transport: the one place where the two meet.
-	"proxy":              {"inspect gate inspect/toolcall proxy/egress proxy/telemetry", "inspect/anthropic inspect/openaichat inspect/catalog gate/detect"},
+	"proxy":              {"inspect gate inspect/digest inspect/toolcall proxy/egress proxy/repair proxy/telemetry", "inspect/anthropic inspect/openaichat inspect/catalog gate/detect"},
 	"proxy/egress":       {"", ""},
+	"proxy/repair":       {"inspect inspect/digest", "gate/store"},
 	"proxy/telemetry":    {"gate", "inspect/toolcall"},
 	"proxy/providertest": {"", ""},
 	"proxy/clienttest":   {"", "*"},
+	"proxy/conversation": {"", "*"},
 	"config":             {"", ""},
 	// The command joins everything.
 	"cmd/callgate": {"*", "*"},

@@ -28,6 +28,7 @@ import (
 	"callgate/inspect/openaichat"
 	"callgate/proxy"
 	"callgate/proxy/egress"
+	"callgate/proxy/repair"
 	"callgate/proxy/telemetry"
 )
 
@@ -86,6 +87,9 @@ func assemble(ctx context.Context, cfg *config.Config, s surroundings) (_ *parts
 	if err != nil {
 		return nil, err
 	}
+	if err := p.desk.Recall(ctx); err != nil {
+		return nil, err
+	}
 	if p.gate, err = buildGate(cfg, s, p.desk, p.store); err != nil {
 		return nil, err
 	}
@@ -125,7 +129,7 @@ func buildGate(cfg *config.Config, s surroundings, desk gate.Reviewer, audit gat
 	}
 	c := gate.Config{
 		Mode: mode, Detector: buildDetector(cfg, s), Person: desk, Audit: audit,
-		UnknownTools: unknown, MaxArgs: int(cfg.Limits.Args), Mask: redact.Secrets, OnDecision: s.heard,
+		UnknownTools: unknown, Breaker: cfg.Denial.Breaker, MaxArgs: int(cfg.Limits.Args), Mask: redact.Secrets, OnDecision: s.heard,
 	}
 	if mode == gate.Custom {
 		h, err := buildHook(cfg.Approvals)
@@ -209,6 +213,16 @@ func buildProxy(ctx context.Context, cfg *config.Config, s surroundings, p *part
 		Frame: int(cfg.Limits.Frame), Answer: int(cfg.Limits.Answer), Held: int(cfg.Limits.Held),
 		Args: int(cfg.Limits.Args), Calls: cfg.Limits.Calls, Depth: cfg.Limits.Depth,
 	}
+	book, err := repair.Open(ctx, p.store, repair.Options{Report: func(err error) {
+		s.log.Warn("the book of repairs", "reason", err.Error())
+	}})
+	if err != nil {
+		return nil, nil, err
+	}
+	denial := inspect.DenialText
+	if cfg.Denial.Mode == "resume" {
+		denial = inspect.DenialRepair
+	}
 	unknown := proxy.Sniff
 	if cfg.UnknownEndpoints == "refuse" {
 		unknown = proxy.Refuse
@@ -216,11 +230,13 @@ func buildProxy(ctx context.Context, cfg *config.Config, s surroundings, p *part
 	return &proxy.Proxy{
 		Upstreams: ups,
 		Defaults:  cfg.DefaultUpstreams.ByDialect(),
-		Dialects:  []inspect.Dialect{openaichat.Dialect{Limits: lim}, anthropic.Dialect{Limits: lim}},
+		Dialects:  []inspect.Dialect{openaichat.Dialect{Limits: lim, Denial: denial}, anthropic.Dialect{Limits: lim, Denial: denial}},
 		Actions:   tools.Actions,
 		Gate:      p.gate,
 		Transport: transport,
 		Principal: proxy.PrincipalKey(key),
+		Denial:    proxy.Denial{Error: cfg.Denial.Mode == "error", MaxResumes: cfg.Denial.MaxResumes},
+		Repairs:   book,
 		Unknown:   unknown,
 		Limits: proxy.Limits{
 			RequestBody: int64(cfg.Limits.RequestBody), Memory: int64(cfg.Limits.Memory),

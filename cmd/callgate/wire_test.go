@@ -71,7 +71,7 @@ func TestAssembleCarriesTheSettingsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	if after := p.data.Principal("default", "a", nil); after != before {
-		t.Errorf("the principal was %s and is %s", before, after)
+		t.Errorf("the tenant was %+v and is %+v", before, after)
 	}
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func TestThePartsWorkTogether(t *testing.T) {
 	}{{"yes", true}, {"no", false}}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			provider := httptest.NewServer(providertest.New(demoScenes()[1].script))
+			provider := httptest.NewServer(providertest.New(providertest.Script{demoScenes()[1].call, demoWords("done")}))
 			defer provider.Close()
 			cfg := wired(t)
 			cfg.Upstreams = config.Upstreams{"p": {URL: provider.URL}}
