@@ -677,6 +677,9 @@ func (t *stream) EndRound(dst []byte, end inspect.End) (inspect.Step, error) {
 		if err := t.sse.Close(t.onEvent); err != nil {
 			return t.give(), t.fail("", err)
 		}
+		if t.rounds > 1 && t.phase < finished {
+			return t.give(), t.fail("the further answer broke off", nil)
+		}
 	}
 	t.truncate("the answer ended inside the call")
 	for _, b := range t.open {

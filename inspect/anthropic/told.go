@@ -182,7 +182,11 @@ func (t *stream) Told() inspect.Told {
 	}
 	all := inspect.Told{Rounds: slices.Clip(t.past.rounds), Notices: slices.Clip(t.past.notices), Bound: t.past.bound}
 	if t.phase != unstarted || len(h.items) > 0 {
-		r, thinks := t.round(t.past.id, h.blocks(), t.said())
+		id := t.past.id
+		if t.phase < finished || t.broke || t.failed != nil {
+			id = "" // the provider may hold more of it than was heard
+		}
+		r, thinks := t.round(id, h.blocks(), t.said())
 		all.Rounds = append(all.Rounds, r)
 		all.Bound = all.Bound || thinks
 	}

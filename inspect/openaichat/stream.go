@@ -204,6 +204,10 @@ func (s *stream) EndRound(dst []byte, end inspect.End) (inspect.Step, error) {
 		s.rec.Altered = s.rec.Altered || s.sse.Pending() > 0
 	} else {
 		s.err = s.wrap(s.sse.Close(s.yield))
+		if s.err == nil && s.begun > 1 && !s.behind && !s.failed && !slices.ContainsFunc(s.lanes, func(l *lane) bool { return l.finished }) {
+			// Of the first answer the agent sees for itself how it ends.
+			s.err = &inspect.Error{Dialect: name, Where: "the end", Reason: "the further answer broke off"}
+		}
 	}
 	for _, l := range s.lanes {
 		s.finish(l, true)

@@ -52,14 +52,6 @@ func (o *oracle) say() string {
 	return strings.Join(list, ", ")
 }
 
-func (o *oracle) copyUsed() map[int]bool {
-	out := map[int]bool{}
-	for n := range o.used {
-		out[n] = true
-	}
-	return out
-}
-
 // which gives the tenant's records that are not used and for which is holds.
 func (o *oracle) which(used map[int]bool, is func(kept) bool) (list []int) {
 	for n, k := range o.records {
