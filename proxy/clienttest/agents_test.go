@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/anthropics/anthropic-sdk-go/v2"
@@ -23,6 +22,9 @@ type agentClient struct {
 	name string
 	// open begins a conversation with the provider below base.
 	open func(base string, hc *http.Client, stream bool) conversation
+	// messages says that it speaks Messages, and not Chat Completions; threads
+	// that the provider holds its history.
+	messages, threads bool
 }
 
 // conversation is the history of an agent, kept in its library's own types.
@@ -37,17 +39,20 @@ type conversation interface {
 
 // answer is what a library read.
 type answer struct {
+	ID     string
 	Text   string
 	Calls  []seenCall
 	Finish string
+	// Input and Output are the tokens.
+	Input, Output int64
 }
 
 type seenCall struct{ ID, Name, Args string }
 
 var agentClients = []agentClient{
-	{"openai-go", newOpenAI},
-	{"anthropic-sdk-go", newAnthropic},
-	{"go-openai", newGoOpenAI},
+	{name: "openai-go", open: newOpenAI},
+	{name: "anthropic-sdk-go", open: newAnthropic, messages: true},
+	{name: "go-openai", open: newGoOpenAI},
 }
 
 // The three tools that the agents of these tests have.
@@ -98,6 +103,7 @@ func newOpenAI(base string, hc *http.Client, stream bool) conversation {
 		openaioption.WithHTTPClient(hc), openaioption.WithMaxRetries(0),
 	)}
 	o.params.Model = "model-of-tests"
+	o.params.Messages = append(o.params.Messages, openai.SystemMessage("You are an agent of the tests."))
 	for _, name := range agentTools {
 		o.params.Tools = append(o.params.Tools, openai.ChatCompletionFunctionTool(shared.FunctionDefinitionParam{
 			Name: name, Parameters: schemaOf(),
@@ -145,7 +151,10 @@ func (o *openAI) next(ctx context.Context) (answer, error) {
 	}
 	ch := done.Choices[0]
 	o.params.Messages = append(o.params.Messages, ch.Message.ToParam())
-	a := answer{Text: ch.Message.Content, Finish: ch.FinishReason}
+	a := answer{
+		ID: done.ID, Text: ch.Message.Content, Finish: ch.FinishReason,
+		Input: done.Usage.PromptTokens, Output: done.Usage.CompletionTokens,
+	}
 	for _, c := range ch.Message.ToolCalls {
 		a.Calls = append(a.Calls, seenCall{c.ID, c.Function.Name, c.Function.Arguments})
 	}
@@ -198,6 +207,7 @@ func (g *anthropicAgent) results(a answer) {
 }
 
 func (g *anthropicAgent) next(ctx context.Context) (answer, error) {
+	g.mark()
 	var msg anthropic.Message
 	if g.stream {
 		s := g.client.Messages.NewStreaming(ctx, g.params)
@@ -218,7 +228,7 @@ func (g *anthropicAgent) next(ctx context.Context) (answer, error) {
 		msg = *m
 	}
 	g.params.Messages = append(g.params.Messages, msg.ToParam())
-	a := answer{Finish: string(msg.StopReason)}
+	a := answer{ID: msg.ID, Finish: string(msg.StopReason), Input: msg.Usage.InputTokens, Output: msg.Usage.OutputTokens}
 	for _, b := range msg.Content {
 		switch b.Type {
 		case "text":
@@ -228,6 +238,22 @@ func (g *anthropicAgent) next(ctx context.Context) (answer, error) {
 		}
 	}
 	return a, nil
+}
+
+// mark has the conversation cached up to here, as agents do: the marker moves to
+// the newest block with each request.
+func (g *anthropicAgent) mark() {
+	for i, m := range g.params.Messages {
+		if m.OfUser == nil {
+			continue
+		}
+		for j, b := range m.OfUser.Content {
+			mark := b.GetCacheControl()
+			if *mark = (anthropic.CacheControlEphemeralParam{}); i == len(g.params.Messages)-1 && j == len(m.OfUser.Content)-1 {
+				*mark = anthropic.NewCacheControlEphemeralParam()
+			}
+		}
+	}
 }
 
 // goOpenAI is a conversation with the most used library that is not OpenAI's.
@@ -243,7 +269,9 @@ func newGoOpenAI(base string, hc *http.Client, stream bool) conversation {
 	cfg.HTTPClient = hc
 	g := &goOpenAI{client: goopenai.NewClientWithConfig(cfg)}
 	g.req.Model = "model-of-tests"
-	g.req.Stream = stream
+	if g.req.Stream = stream; stream {
+		g.req.StreamOptions = &goopenai.StreamOptions{IncludeUsage: true}
+	}
 	for _, name := range agentTools {
 		g.req.Tools = append(g.req.Tools, goopenai.Tool{
 			Type:     goopenai.ToolTypeFunction,
@@ -266,36 +294,35 @@ func (g *goOpenAI) results(a answer) {
 }
 
 func (g *goOpenAI) next(ctx context.Context) (answer, error) {
-	var msg goopenai.ChatCompletionMessage
-	var finish string
+	var res goopenai.ChatCompletionResponse
 	var err error
 	if g.req.Stream {
-		msg, finish, err = g.collect(ctx)
+		res, err = g.collect(ctx)
 	} else {
-		var res goopenai.ChatCompletionResponse
 		res, err = g.client.CreateChatCompletion(ctx, g.req)
-		if err == nil {
-			msg, finish = res.Choices[0].Message, string(res.Choices[0].FinishReason)
-		}
 	}
 	if err != nil {
 		return answer{}, err
 	}
+	msg := res.Choices[0].Message
 	g.req.Messages = append(g.req.Messages, msg)
-	a := answer{Text: msg.Content, Finish: finish}
+	a := answer{
+		ID: res.ID, Text: msg.Content, Finish: string(res.Choices[0].FinishReason),
+		Input: int64(res.Usage.PromptTokens), Output: int64(res.Usage.CompletionTokens),
+	}
 	for _, c := range msg.ToolCalls {
 		a.Calls = append(a.Calls, seenCall{c.ID, c.Function.Name, c.Function.Arguments})
 	}
 	return a, nil
 }
 
-func (g *goOpenAI) collect(ctx context.Context) (goopenai.ChatCompletionMessage, string, error) {
-	msg := goopenai.ChatCompletionMessage{Role: goopenai.ChatMessageRoleAssistant}
-	var text strings.Builder
-	finish := ""
+// collect makes one answer of the chunks of a stream.
+func (g *goOpenAI) collect(ctx context.Context) (res goopenai.ChatCompletionResponse, err error) {
+	choice := goopenai.ChatCompletionChoice{Message: goopenai.ChatCompletionMessage{Role: goopenai.ChatMessageRoleAssistant}}
+	msg := &choice.Message
 	s, err := g.client.CreateChatCompletionStream(ctx, g.req)
 	if err != nil {
-		return msg, "", err
+		return res, err
 	}
 	defer s.Close()
 	for {
@@ -304,17 +331,25 @@ func (g *goOpenAI) collect(ctx context.Context) (goopenai.ChatCompletionMessage,
 			break
 		}
 		if err != nil {
-			return msg, "", err
+			return res, err
+		}
+		if res.ID != "" && res.ID != ck.ID {
+			return res, fmt.Errorf("a chunk has the id %q behind others with %q", ck.ID, res.ID)
+		}
+		res.ID = ck.ID
+		if ck.Usage != nil {
+			res.Usage = *ck.Usage
 		}
 		for _, ch := range ck.Choices {
-			text.WriteString(ch.Delta.Content)
+			msg.Content += ch.Delta.Content
+			msg.ReasoningContent += ch.Delta.ReasoningContent
 			if ch.FinishReason != "" {
-				finish = string(ch.FinishReason)
+				choice.FinishReason = ch.FinishReason
 			}
 			for _, d := range ch.Delta.ToolCalls {
 				switch {
 				case d.Index == nil || *d.Index > len(msg.ToolCalls):
-					return msg, "", fmt.Errorf("call %+v comes behind %d others", d, len(msg.ToolCalls))
+					return res, fmt.Errorf("call %+v comes behind %d others", d, len(msg.ToolCalls))
 				case *d.Index == len(msg.ToolCalls):
 					d.Index = nil
 					msg.ToolCalls = append(msg.ToolCalls, d)
@@ -324,6 +359,6 @@ func (g *goOpenAI) collect(ctx context.Context) (goopenai.ChatCompletionMessage,
 			}
 		}
 	}
-	msg.Content = text.String()
-	return msg, finish, nil
+	res.Choices = []goopenai.ChatCompletionChoice{choice}
+	return res, nil
 }

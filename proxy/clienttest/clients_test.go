@@ -72,7 +72,11 @@ func (c call3) script() providertest.Script {
 
 // eachClient runs a test for every library, streamed and not.
 func eachClient(t *testing.T, f func(t *testing.T, c agentClient, stream bool)) {
-	for _, c := range agentClients {
+	eachOf(t, agentClients, f)
+}
+
+func eachOf(t *testing.T, clients []agentClient, f func(t *testing.T, c agentClient, stream bool)) {
+	for _, c := range clients {
 		for _, stream := range []bool{false, true} {
 			form := "JSON"
 			if stream {

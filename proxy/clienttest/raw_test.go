@@ -288,12 +288,13 @@ func TestWordsFlowAtOnce(t *testing.T) {
 				Before: func(ctx context.Context, i int) {
 					<-ready
 					for i > 1 && ctx.Err() == nil {
-						_, body, _ := parseRaw(c.got.bytes())
+						got := c.got.bytes()
+						_, body, _ := parseRaw(got)
 						said := strings.Fields(words)[:max(0, min(i-first, 4))]
 						if len(said) == 0 || bytes.Contains(body, []byte(said[len(said)-1])) {
 							return
 						}
-						c.got.grow(ctx, 1)
+						c.got.beyond(ctx, len(got))
 					}
 				},
 			}}})

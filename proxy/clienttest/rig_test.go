@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"callgate/proxy"
 	"callgate/proxy/egress"
 	"callgate/proxy/providertest"
+	"callgate/proxy/repair"
 )
 
 // The words in a call's arguments that decide its fate in these tests.
@@ -83,16 +85,31 @@ func (b *auditBook) outcomes() []gate.Outcome {
 type setup struct {
 	script     providertest.Script
 	sequential bool
-	mode       gate.Mode
-	person     gate.Reviewer
-	hook       gate.Reviewer
-	detector   gate.Detector // nil stands for markers
-	actions    func(toolcall.Call, []toolcall.Tool) []toolcall.Action
-	principal  []byte // key that tells tenants apart; nil stands for a new one
+	// model says what the model says, in place of a script.
+	model    func(providertest.Asked) (providertest.Turn, bool)
+	mode     gate.Mode
+	person   gate.Reviewer
+	hook     gate.Reviewer
+	detector gate.Detector // nil stands for markers
+	actions  func(toolcall.Call, []toolcall.Tool) []toolcall.Action
+	// principal is the key that tells tenants apart. Nil stands for a new one,
+	// or with state for one that is kept.
+	principal []byte
 	// keepAlive is the interval of signs of life; 0 stands for a short one
 	// where a person is asked and for callgate's own elsewhere.
 	keepAlive time.Duration
+	// reads lets the model read its refusals: what is refused is kept in a
+	// state directory, and put back into every later request.
+	reads bool
+	// asked gets the questions to a person, whose desk is kept in the state
+	// directory.
+	asked chan<- gate.Approval
+	// errors makes an error of an answer in which a call is denied.
+	errors bool
 }
+
+// kept reports whether there is a state directory.
+func (s *setup) kept() bool { return s.reads || s.asked != nil }
 
 // rig is callgate between a client and a scripted provider.
 type rig struct {
@@ -100,6 +117,13 @@ type rig struct {
 	base     string // what the client takes for the provider
 	tap      *tap
 	audit    *auditBook
+	desk     *person.Desk // where setup.asked is given
+
+	setup setup
+	at    *url.URL // the provider
+	state string   // the directory, "" for none
+	front atomic.Pointer[proxy.Proxy]
+	stop  func()
 }
 
 // client is an HTTP client whose answers the rig's tap sees.
@@ -108,13 +132,16 @@ func (g *rig) client() *http.Client { return &http.Client{Transport: g.tap} }
 func newRig(t *testing.T, s setup) *rig {
 	t.Helper()
 	g := &rig{provider: providertest.New(s.script), audit: &auditBook{}}
-	if s.sequential {
+	switch {
+	case s.model != nil:
+		g.provider = providertest.NewByContent(s.model)
+	case s.sequential:
 		g.provider = providertest.NewSequential(s.script)
 	}
 	up := httptest.NewServer(g.provider)
 	t.Cleanup(up.Close)
-	at, err := url.Parse(up.URL)
-	if err != nil {
+	var err error
+	if g.at, err = url.Parse(up.URL); err != nil {
 		t.Fatal(err)
 	}
 	if s.detector == nil {
@@ -123,23 +150,39 @@ func newRig(t *testing.T, s setup) *rig {
 	if s.actions == nil {
 		s.actions = asCommands
 	}
-	if s.keepAlive == 0 && s.person != nil {
+	if s.keepAlive == 0 && (s.person != nil || s.asked != nil) {
 		s.keepAlive = 5 * time.Millisecond
 	}
-	decider, err := gate.New(gate.Config{
-		Mode: s.mode, Detector: s.detector, Person: s.person, Hook: s.hook, Audit: g.audit, UnknownTools: gate.Allow,
-	})
-	if err != nil {
-		t.Fatal(err)
+	if s.kept() {
+		g.state = t.TempDir()
+		if s.principal == nil {
+			s.principal = []byte("a key that is kept")
+		}
 	}
-	t.Cleanup(decider.Close)
+	g.setup = s
+	g.start(t)
+	t.Cleanup(func() { g.stop() })
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		g.front.Load().ServeHTTP(w, r)
+	}))
+	t.Cleanup(front.Close)
+	g.base = front.URL + "/scripted"
+	g.tap = newTap()
+	t.Cleanup(g.tap.close)
+	return g
+}
+
+// start makes callgate anew: everything but the listener, the provider and what
+// is in the state directory.
+func (g *rig) start(t *testing.T) {
+	t.Helper()
+	s := g.setup
 	transport := egress.New(egress.Options{AllowPrivate: func(string) bool { return true }})
-	t.Cleanup(transport.CloseIdleConnections)
 	data := &proxy.Proxy{
-		Upstreams: map[string]*proxy.Upstream{"scripted": {Name: "scripted", URL: at, AllowPrivate: true}},
+		Upstreams: map[string]*proxy.Upstream{"scripted": {Name: "scripted", URL: g.at, AllowPrivate: true}},
 		Dialects:  []inspect.Dialect{openaichat.Dialect{}, anthropic.Dialect{}},
 		Actions:   s.actions,
-		Gate:      decider,
+		Denial:    proxy.Denial{Error: s.errors},
 		Transport: transport,
 		KeepAlive: s.keepAlive,
 		Audit:     g.audit,
@@ -147,12 +190,64 @@ func newRig(t *testing.T, s setup) *rig {
 	if s.principal != nil {
 		data.Principal = proxy.PrincipalKey(s.principal)
 	}
-	front := httptest.NewServer(data)
-	t.Cleanup(front.Close)
-	g.base = front.URL + "/scripted"
-	g.tap = newTap()
-	t.Cleanup(g.tap.close)
-	return g
+	var st *store.Store
+	if g.state != "" {
+		var err error
+		if st, err = store.Open(t.Context(), g.state, store.Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.asked != nil {
+		g.desk = deskOn(t, st, time.Minute, s.asked)
+		if err := g.desk.Recall(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.person = g.desk
+	}
+	if s.reads {
+		book, err := repair.Open(t.Context(), st, repair.Options{Report: func(err error) { t.Error(err) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		data.Repairs = book
+		data.Dialects = []inspect.Dialect{
+			openaichat.Dialect{Denial: inspect.DenialRepair}, anthropic.Dialect{Denial: inspect.DenialRepair},
+		}
+	}
+	decider, err := gate.New(gate.Config{
+		Mode: s.mode, Detector: s.detector, Person: s.person, Hook: s.hook, Audit: g.audit, UnknownTools: gate.Allow,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data.Gate = decider
+	g.front.Store(data)
+	g.stop = func() {
+		decider.Close()
+		transport.CloseIdleConnections()
+		if st == nil {
+			return
+		}
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// restart ends callgate and starts it again on the same state. The client must
+// have all of its answers.
+func (g *rig) restart(t *testing.T) {
+	t.Helper()
+	g.stop()
+	g.start(t)
+}
+
+// lose is a restart without the state there was.
+func (g *rig) lose(t *testing.T) {
+	t.Helper()
+	g.stop()
+	g.state = t.TempDir()
+	g.start(t)
 }
 
 // growing is a buffer whose growth can be waited for.
@@ -208,10 +303,12 @@ func (g *growing) beyond(ctx context.Context, n int) int {
 	return g.buf.Len()
 }
 
-// tap is a transport that keeps the bodies of answers as they are read.
+// tap is a transport that keeps the bodies of requests, and those of answers as
+// they are read.
 type tap struct {
 	next   *http.Transport
 	mu     sync.Mutex
+	asked  [][]byte
 	bodies []*growing
 }
 
@@ -222,8 +319,15 @@ func (tp *tap) close() { tp.next.CloseIdleConnections() }
 // RoundTrip gives the next answer a body of its own before it asks, so that
 // the body of an answer that has not begun can be waited for.
 func (tp *tap) RoundTrip(r *http.Request) (*http.Response, error) {
+	asked, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	r = r.Clone(r.Context())
+	r.Body = io.NopCloser(bytes.NewReader(asked))
 	seen := newGrowing()
 	tp.mu.Lock()
+	tp.asked = append(tp.asked, asked)
 	tp.bodies = append(tp.bodies, seen)
 	tp.mu.Unlock()
 	res, err := tp.next.RoundTrip(r)
@@ -244,7 +348,7 @@ func (tp *tap) last() *growing {
 	return tp.bodies[len(tp.bodies)-1]
 }
 
-// seen gives the bodies so far.
+// seen gives the bodies of answers so far.
 func (tp *tap) seen() [][]byte {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
@@ -278,6 +382,12 @@ func newDesk(t *testing.T, timeout time.Duration, asked chan<- gate.Approval) *p
 			t.Error(err)
 		}
 	})
+	return deskOn(t, st, timeout, asked)
+}
+
+// deskOn is a desk on a store that there is.
+func deskOn(t *testing.T, st *store.Store, timeout time.Duration, asked chan<- gate.Approval) *person.Desk {
+	t.Helper()
 	desk, err := person.New(person.Config{
 		Store:   st,
 		Mask:    func(s string) string { return s },
