@@ -107,11 +107,11 @@ func TestThinkingOfTwoCallsWithOneID(t *testing.T) {
 	for _, words := range []string{"hi", "ho"} {
 		body := messagesMessages(`{"role":"user","content":"` + words + `"},{"role":"assistant","content":[{"type":"thinking","thinking":"let me see","signature":"` +
 			signature[words] + `"},{"type":"tool_use","id":"call_0","name":"bash","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"call_0","content":"x"}]}`)
-		if status, answer := ask(t, p, "/v1/messages", messagesHead(), body); status != 200 {
+		if status, answer := ask(t, p, "/v1/messages", messagesHead(), thinking(body)); status != 200 {
 			t.Errorf("%s: %s", words, answer)
 		}
 		bare := messagesMessages(`{"role":"user","content":"` + words + `"},{"role":"assistant","content":[{"type":"tool_use","id":"call_0","name":"bash","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"call_0","content":"x"}]}`)
-		if status, _ := ask(t, p, "/v1/messages", messagesHead(), bare); status != 400 {
+		if status, _ := ask(t, p, "/v1/messages", messagesHead(), thinking(bare)); status != 400 {
 			t.Errorf("%s: taken without its thinking", words)
 		}
 	}

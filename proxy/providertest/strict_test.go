@@ -311,7 +311,7 @@ func TestThinkingIsRemembered(t *testing.T) {
 			}
 			_, rest, _ := strings.Cut(first, `"signature":"`)
 			sign, _, _ := strings.Cut(rest, `"`)
-			_, body := ask(t, p, "/v1/messages", messagesHead(), messagesMessages(strings.ReplaceAll(tt.msgs, "SIGN", sign)))
+			_, body := ask(t, p, "/v1/messages", messagesHead(), thinking(messagesMessages(strings.ReplaceAll(tt.msgs, "SIGN", sign))))
 			switch f := p.Faults(); {
 			case tt.fault == "" && len(f) > 0:
 				t.Errorf("refused: %s", body)
@@ -320,6 +320,15 @@ func TestThinkingIsRemembered(t *testing.T) {
 			}
 		})
 	}
+	t.Run("left out where no thinking is wanted", func(t *testing.T) {
+		p := New(script)
+		if status, first := ask(t, p, "/v1/messages", messagesHead(), messagesMessages(user)); status != http.StatusOK {
+			t.Fatal(first)
+		}
+		if status, body := ask(t, p, "/v1/messages", messagesHead(), messagesMessages(user+","+answer(use)+","+res)); status != http.StatusOK {
+			t.Errorf("refused: %s", body)
+		}
+	})
 	t.Run("left out where thinking is on", func(t *testing.T) {
 		p := New(script)
 		body := `{"model":"m","max_tokens":3000,"thinking":{"type":"enabled","budget_tokens":2000},` + messagesToolsJSON +
@@ -359,4 +368,9 @@ func FuzzCheck(f *testing.F) {
 			t.Errorf("the request was not recorded as it came")
 		}
 	})
+}
+
+// thinking turns thinking on in a request.
+func thinking(body string) string {
+	return strings.Replace(body, "{", `{"thinking":{"type":"adaptive"},`, 1)
 }
