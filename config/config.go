@@ -25,6 +25,8 @@ type Config struct {
 	// is ever forwarded to.
 	Upstreams        Upstreams        `yaml:"upstreams" env:"CALLGATE_UPSTREAMS"`
 	DefaultUpstreams DefaultUpstreams `yaml:"default_upstreams"`
+	Forward          Forward          `yaml:"forward"`
+	CA               CA               `yaml:"ca"`
 	Approvals        Approvals        `yaml:"approvals"`
 	Denial           Denial           `yaml:"denial"`
 	// UnknownEndpoints says what is done with a path of an upstream that is
@@ -74,6 +76,37 @@ func (d DefaultUpstreams) ByDialect() map[string]string {
 	m := map[string]string{"openai-chat": d.OpenAIChat, "anthropic": d.Anthropic}
 	maps.DeleteFunc(m, func(_, name string) bool { return name == "" })
 	return m
+}
+
+// Forward is the way in by HTTPS_PROXY, on the address of Listen.
+type Forward struct {
+	// Enabled says whether proxy requests are taken.
+	Enabled bool `yaml:"enabled" env:"CALLGATE_FORWARD_ENABLED"`
+	// Others says what is done with hosts that are no provider's: "refuse" or
+	// "tunnel".
+	Others string `yaml:"others" env:"CALLGATE_FORWARD_OTHERS"`
+	// Providers says what is done with hosts of providers that no upstream is
+	// configured for: "refuse", or "tunnel" where Others is that too. Nothing of
+	// what is tunnelled is gated.
+	Providers string `yaml:"providers" env:"CALLGATE_FORWARD_PROVIDERS"`
+	// Tunnels is how many connections to other hosts there may be at a time.
+	Tunnels int `yaml:"tunnels" env:"CALLGATE_FORWARD_TUNNELS"`
+	// IdleTimeout is how long nothing may come through a tunnel.
+	IdleTimeout Duration `yaml:"idle_timeout" env:"CALLGATE_FORWARD_IDLE_TIMEOUT"`
+}
+
+// CA is the certificate authority that clients of Forward trust.
+type CA struct {
+	// Dir is the directory of its two files, "" for the state directory.
+	Dir string `yaml:"dir" env:"CALLGATE_CA_DIR"`
+}
+
+// CADir is the directory of the authority's files.
+func (c *Config) CADir() string {
+	if c.CA.Dir != "" {
+		return c.CA.Dir
+	}
+	return c.State
 }
 
 // Mode says who is asked about a dangerous call.
@@ -183,6 +216,10 @@ func Default() Config {
 			"anthropic": {URL: "https://api.anthropic.com"},
 		},
 		DefaultUpstreams: DefaultUpstreams{OpenAIChat: "openai", Anthropic: "anthropic"},
+		Forward: Forward{
+			Enabled: true, Others: "refuse", Providers: "refuse",
+			Tunnels: 1024, IdleTimeout: Duration(10 * time.Minute),
+		},
 		Approvals: Approvals{
 			Mode:                ModeManual,
 			Timeout:             Duration(30 * time.Second),

@@ -368,12 +368,14 @@ func (l *loader) derive() {
 			}
 		}
 	}
-	for _, p := range []*string{&c.State, &c.World.Home, &c.World.Cwd, &c.World.Workspace} {
+	for _, p := range []*string{&c.State, &c.CA.Dir, &c.World.Home, &c.World.Cwd, &c.World.Workspace} {
 		*p = l.expandHome(*p)
 	}
-	if c.State != "" && !filepath.IsAbs(c.State) {
-		if abs, err := filepath.Abs(c.State); err == nil {
-			c.State = abs
+	for _, p := range []*string{&c.State, &c.CA.Dir} {
+		if *p != "" && !filepath.IsAbs(*p) {
+			if abs, err := filepath.Abs(*p); err == nil {
+				*p = abs
+			}
 		}
 	}
 }

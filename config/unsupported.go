@@ -34,7 +34,6 @@ var unsupportedKeys = map[string]notTaken{
 	"rules":                               {noRules, "remove the key"},
 	"grants":                              {"is not taken by this version: each approval covers one call", "remove the key"},
 	"agents":                              {"is not taken by this version: all agents share approvals", "remove the key, or run one callgate for each agent"},
-	"forward":                             {"is not taken by this version: agents come by base URL alone", "remove the key"},
 	"hosted_tools":                        {"is not taken by this version: tools that the provider runs are recorded", "remove the key"},
 	"text_calls":                          {"is not taken by this version: only tool calls are read, not plain text", "remove the key"},
 	"metrics":                             {"is not a setting of the file", "use the OTEL_* environment variables"},

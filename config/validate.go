@@ -34,6 +34,7 @@ func (c *Config) faults(b *broken) Faults {
 	v := validator{broken: b}
 	v.listeners(c)
 	v.upstreams(c)
+	v.forward(&c.Forward)
 	v.approvals(&c.Approvals)
 	v.denial(&c.Denial)
 	v.choice("unknown_endpoints", c.UnknownEndpoints, "sniff", "refuse")
@@ -96,6 +97,22 @@ func (v *validator) denial(d *Denial) {
 	if d.Breaker < 0 || d.Breaker > maxBreaker {
 		v.fault("denial.breaker", strconv.Itoa(d.Breaker), "is not from 0 to "+strconv.Itoa(maxBreaker), "write 3, or 0 to ask about every flagged call")
 	}
+}
+
+// maxTunnels is more than the connections that one process may have open
+// without special rights.
+const maxTunnels = 500_000
+
+func (v *validator) forward(f *Forward) {
+	v.choice("forward.others", f.Others, "refuse", "tunnel")
+	v.choice("forward.providers", f.Providers, "refuse", "tunnel")
+	if v.sound("forward.others", "forward.providers") && f.Providers == "tunnel" && f.Others != "tunnel" {
+		v.fault("forward.providers", f.Providers, "is of no effect while forward.others is "+f.Others, "write refuse, or forward.others: tunnel")
+	}
+	if f.Tunnels < 1 || f.Tunnels > maxTunnels {
+		v.fault("forward.tunnels", strconv.Itoa(f.Tunnels), "is not from 1 to "+strconv.Itoa(maxTunnels), "write 1024, or forward.others: refuse for none")
+	}
+	v.duration("forward.idle_timeout", f.IdleTimeout, Duration(time.Second))
 }
 
 func (v *validator) listeners(c *Config) {

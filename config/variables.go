@@ -30,7 +30,10 @@ func meantVars(name string, vars []string) []string {
 	if ends := endingIn(strings.TrimPrefix(name, envPrefix), vars); len(ends) > 0 {
 		return ends
 	}
-	if madeOfWords(name, vars) || extends(name, vars) {
+	if i := slices.IndexFunc(vars, func(v string) bool { return extends(name, v) }); i >= 0 {
+		return vars[i : i+1]
+	}
+	if madeOfWords(name, vars) {
 		return vars[:1]
 	}
 	return nil
@@ -60,9 +63,9 @@ func madeOfWords(name string, vars []string) bool {
 	return !slices.ContainsFunc(strings.Split(name, "_"), func(w string) bool { return !slices.Contains(words, w) })
 }
 
-// extends says that the name is that of a variable with something behind it,
+// extends says that the name is that of the variable with something behind it,
 // as CALLGATE_STATEDIR is.
-func extends(name string, vars []string) bool {
+func extends(name, v string) bool {
 	plain := func(s string) string { return strings.ReplaceAll(s, "_", "") }
-	return slices.ContainsFunc(vars, func(v string) bool { return strings.HasPrefix(plain(name), plain(v)) })
+	return strings.HasPrefix(plain(name), plain(v))
 }

@@ -28,9 +28,9 @@ func (t *route) head(r *http.Request) inspect.Head {
 func admit(r *http.Request) *refusal {
 	switch {
 	case r.Method == http.MethodConnect:
-		return refuseWith(http.StatusBadRequest, "callgate is not a forward proxy: set the agent's base URL to it instead of HTTPS_PROXY")
+		return refuseWith(http.StatusBadRequest, "callgate is not a forward proxy here: set the agent's base URL to it, or switch forward.enabled on to use it as HTTPS_PROXY")
 	case r.URL.Scheme != "" || r.URL.Host != "" || r.URL.Opaque != "":
-		return refuseWith(http.StatusBadRequest, "callgate is not a forward proxy: set the agent's base URL to it instead of HTTP_PROXY")
+		return refuseWith(http.StatusBadRequest, "callgate is not a forward proxy here: set the agent's base URL to it, or switch forward.enabled on to use it as HTTP_PROXY")
 	case upgrades(r.Header):
 		f := refuseWith(http.StatusUpgradeRequired, "callgate does not pass WebSockets or other upgrades: use plain HTTP requests")
 		f.header = http.Header{"Upgrade": {"HTTP/1.1"}, "Connection": {"close"}}

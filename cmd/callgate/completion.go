@@ -52,7 +52,7 @@ func flagWords() map[[2]string][]string {
 // What the values of flags of that name are, in every command.
 var (
 	settingsFiles = []string{"config"}
-	otherFiles    = []string{"addr-file", "output", "token-file"}
+	otherFiles    = []string{"addr-file", "output", "token-file", "write-bundle"}
 	directories   = []string{"cwd", "home", "state", "workspace"}
 )
 

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"callgate/config"
 	"callgate/gate"
+	"callgate/proxy/mitm"
 )
 
 // greeting is what serve says once it serves.
@@ -55,6 +57,13 @@ func openDefaults(cfg *config.Config) []string {
 	if cfg.UnknownTools == "allow" {
 		list = append(list, "unknown_tools allow: tools that nothing is known of run unasked")
 	}
+	if cfg.Forward.Enabled && cfg.Forward.Others == "tunnel" {
+		open := "forward.others tunnel: hosts that are no provider's are reached through the proxy, ungated"
+		if cfg.Forward.Providers == "tunnel" {
+			open = "forward.providers tunnel: providers without an upstream are reached through the proxy, ungated"
+		}
+		list = append(list, open)
+	}
 	if host, _, err := net.SplitHostPort(cfg.Listen); err == nil && !loopback(host) {
 		list = append(list, "listen "+cfg.Listen+": other machines can reach it")
 	}
@@ -84,7 +93,9 @@ func greet(ctx context.Context, p *people, cfg *config.Config, parts *parts, g g
 			Traces  string   `json:"traces,omitempty"`
 			Open    []string `json:"open_defaults,omitempty"`
 			Pending int      `json:"pending"`
-		}{"serving", g.base, g.control, g.token, string(cfg.Approvals.Mode), cfg.State, g.traces, openDefaults(cfg), len(open)}))
+			Proxy   string   `json:"proxy,omitempty"`
+			CA      string   `json:"ca,omitempty"`
+		}{"serving", g.base, g.control, g.token, string(cfg.Approvals.Mode), cfg.State, g.traces, openDefaults(cfg), len(open), proxyOf(cfg, g.base), caFile(cfg)}))
 	}
 	var b strings.Builder
 	s := p.style
@@ -104,6 +115,11 @@ func greet(ctx context.Context, p *people, cfg *config.Config, parts *parts, g g
 	for _, at := range pointers(g.base, cfg) {
 		fmt.Fprintf(&b, "  %-20s %s\n", at.agent, at.how)
 	}
+	if cfg.Forward.Enabled {
+		fmt.Fprintln(&b, "\nor make it the agent's proxy; of other hosts "+othersLine(cfg.Forward)+":")
+		fmt.Fprintf(&b, "  HTTPS_PROXY=%s\n", g.base)
+		fmt.Fprintf(&b, "  the agent must trust %s: see %s ca trust\n", caFile(cfg), programName())
+	}
 	fmt.Fprintln(&b, "\nquestions are shown here; answer them from another terminal:")
 	if g.token != "" {
 		fmt.Fprintf(&b, "  export CALLGATE_CONTROL_TOKEN=%s\n", g.token)
@@ -118,6 +134,33 @@ func greet(ctx context.Context, p *people, cfg *config.Config, parts *parts, g g
 	}
 	fmt.Fprintln(&b)
 	return p.out.tell(ctx, []byte(b.String()))
+}
+
+// proxyOf is the address of the way in by HTTPS_PROXY, "" when it is closed.
+func proxyOf(cfg *config.Config, base string) string {
+	if !cfg.Forward.Enabled {
+		return ""
+	}
+	return base
+}
+
+// caFile is the certificate that agents who come that way must trust.
+func caFile(cfg *config.Config) string {
+	if !cfg.Forward.Enabled {
+		return ""
+	}
+	return filepath.Join(cfg.CADir(), mitm.CertFile)
+}
+
+// othersLine says what becomes of hosts without an upstream.
+func othersLine(f config.Forward) string {
+	switch {
+	case f.Others != "tunnel":
+		return "none is reached"
+	case f.Providers == "tunnel":
+		return "all are reached, ungated"
+	}
+	return "all but providers' are reached, ungated"
 }
 
 // modeLine says in a few words who decides.

@@ -43,8 +43,10 @@ var mayImport = map[string]struct{ code, test string }{
 	// Transport: the one place where the two meet.
 	"proxy":              {"inspect gate inspect/digest inspect/toolcall proxy/egress proxy/repair proxy/telemetry", "inspect/anthropic inspect/openaichat inspect/catalog gate/detect"},
 	"proxy/egress":       {"", ""},
-	"proxy/repair":       {"inspect inspect/digest", "gate/store"},
+	"proxy/mitm":         {"", ""},
+	"proxy/forward":      {"proxy/egress proxy/mitm", "*"},
 	"proxy/telemetry":    {"gate", "inspect/toolcall"},
+	"proxy/repair":       {"inspect inspect/digest", "gate/store"},
 	"proxy/providertest": {"", ""},
 	"proxy/clienttest":   {"", "*"},
 	"proxy/conversation": {"", "*"},
@@ -55,7 +57,7 @@ var mayImport = map[string]struct{ code, test string }{
 
 // mayStartGoroutines are the packages with a go statement in their code; all
 // others only compute.
-var mayStartGoroutines = []string{"gate", "gate/hook", "gate/store", "gate/console", "proxy", "proxy/providertest", "cmd/callgate"}
+var mayStartGoroutines = []string{"gate", "gate/hook", "gate/store", "gate/console", "proxy", "proxy/forward", "proxy/providertest", "cmd/callgate"}
 
 func TestTheTreeKeepsItsLayers(t *testing.T) {
 	root := filepath.Join("..", "..")

@@ -159,11 +159,14 @@ func newRootCommand(e *env) *cobra.Command {
 	})
 	root.AddCommand(
 		newServeCommand(e),
+		newRunCommand(e),
 		newDemoCommand(e),
 		newCheckCommand(e),
 		newApprovalsCommand(e),
 		newAuditCommand(e),
+		newCACommand(e),
 		newConfigCommand(e),
+		newDoctorCommand(e),
 		newCompletionCommand(e),
 		newVersionCommand(e),
 	)

@@ -17,7 +17,8 @@ import (
 // TestMain lets the test binary be the command, for scripts.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"callgate": main,
+		"callgate":  main,
+		"fakeagent": fakeAgent,
 	})
 }
 
@@ -38,6 +39,7 @@ func TestScripts(t *testing.T) {
 			"code":      code,
 			"control":   scriptControl,
 			"decisions": scriptDecisions,
+			"provider":  scriptProvider,
 		},
 	})
 }

@@ -45,7 +45,10 @@ questions over --control.
 
 Requests go to /NAME/... of a named upstream; openai and anthropic are built in,
 --upstream adds others or replaces these. The well-known paths of the two also
-work bare, so that one address serves every SDK.
+work bare, so that one address serves every SDK. The same address is a proxy for
+agents whose base URL cannot be set (HTTPS_PROXY): providers of the upstreams are
+gated, other hosts refused unless forward.others is tunnel. The agent must trust
+the authority of "callgate ca".
 
 The control token is CALLGATE_CONTROL_TOKEN; without one serve makes a token and
 prints it at its start, and nowhere else. Where the output goes to a log that
@@ -72,7 +75,8 @@ func newServeCommand(e *env) *cobra.Command {
 		Example: `  callgate serve
   callgate serve --listen 127.0.0.1:0 --addr-file /run/user/1000/callgate.addr
   callgate serve --upstream vllm=http://127.0.0.1:8000
-  ANTHROPIC_BASE_URL=http://127.0.0.1:4141 claude`,
+  ANTHROPIC_BASE_URL=http://127.0.0.1:4141 claude
+  HTTPS_PROXY=http://127.0.0.1:4141 CODEX_CA_CERTIFICATE=~/.local/state/callgate/ca.pem codex`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, src, err := loadConfig(e, o.config, o.flags(cmd)...)
@@ -197,7 +201,17 @@ func serve(ctx context.Context, e *env, cfg *config.Config, src config.Sources, 
 	}
 	defer func() { err = errors.Join(err, parts.Close()) }()
 
-	data.srv = dataServer(parts.data, log)
+	var front http.Handler = parts.data
+	servers := []stopper{}
+	if cfg.Forward.Enabled {
+		fwd, ferr := buildForward(cfg, parts.data, addresses(data), addresses(control), log)
+		if ferr != nil {
+			return ferr
+		}
+		defer fwd.Close()
+		front, servers = fwd, append(servers, fwd)
+	}
+	data.srv = dataServer(front, log)
 	control.srv = console.Server(parts.control)
 	control.srv.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
 	ended := make(chan error, 2)
@@ -224,22 +238,32 @@ func serve(ctx context.Context, e *env, cfg *config.Config, src config.Sources, 
 			running--
 		}
 	}
-	shutdown(context.WithoutCancel(ctx), parts.gate, data.srv, control.srv)
+	shutdown(context.WithoutCancel(ctx), parts.gate, append(servers, data.srv, control.srv)...)
 	for ; running > 0; running-- {
 		err = errors.Join(err, <-ended)
 	}
 	return err
 }
 
+// stopper is a server, or what serves like one.
+type stopper interface {
+	Shutdown(context.Context) error
+	Close() error
+}
+
 // shutdown lets answers run on for a moment, then ends every wait, then cuts
 // what is left.
-func shutdown(ctx context.Context, g *gate.Gate, servers ...*http.Server) {
+func shutdown(ctx context.Context, g *gate.Gate, servers ...stopper) {
 	within := func(d time.Duration) bool {
 		ctx, cancel := context.WithTimeout(ctx, d)
 		defer cancel()
-		done := true
+		ended := make(chan bool, len(servers))
 		for _, s := range servers {
-			done = s.Shutdown(ctx) == nil && done
+			go func() { ended <- s.Shutdown(ctx) == nil }() // none of them waits for another
+		}
+		done := true
+		for range servers {
+			done = <-ended && done
 		}
 		return done
 	}

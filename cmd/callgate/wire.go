@@ -175,7 +175,7 @@ func buildDetector(cfg *config.Config, s surroundings) *detect.Detector {
 // callgate's this time: its files, and the listener on which people answer.
 func ownThings(cfg *config.Config, s surroundings) []string {
 	var own []string
-	for _, f := range []string{cfg.State, s.configFile} {
+	for _, f := range []string{cfg.State, cfg.CA.Dir, s.configFile} {
 		if abs, err := filepath.Abs(f); err == nil && f != "" {
 			own = append(own, abs)
 		}

@@ -148,6 +148,10 @@ func makeDir(dir string, warn func(string)) error {
 	return nil
 }
 
+// caNames are the files of the local authority (callgate ca), which lie in the
+// state directory too unless they are told to lie elsewhere.
+var caNames = []string{"ca.pem", "ca-key.pem"}
+
 // ownDir tells whether nothing lies in a directory but callgate's files.
 func ownDir(dir string) (bool, error) {
 	list, err := os.ReadDir(dir)
@@ -156,7 +160,7 @@ func ownDir(dir string) (bool, error) {
 	}
 	for _, f := range list {
 		name := f.Name()
-		if name != lockName && !strings.HasPrefix(name, dbName) && !strings.HasPrefix(name, keyName) {
+		if name != lockName && !slices.Contains(caNames, name) && !strings.HasPrefix(name, dbName) && !strings.HasPrefix(name, keyName) {
 			return false, nil
 		}
 	}
