@@ -81,9 +81,9 @@ type History interface {
 	// of the history: what an answer to this request will have before it.
 	Last(i int) digest.Digest
 	All(i int) digest.Digest
-	// Task is the first unit behind the last message in which a user speaks,
-	// and gives no results of calls alone; the number of units when there is
-	// none.
+	// Task is the first unit behind the last message in which a user speaks, 0
+	// when there is none. Words beside results of calls, or right behind them,
+	// are no new task: clients put reminders and the like there.
 	Task() int
 	// Edit appends the request's body with the units of mends changed and
 	// nothing else, byte for byte. The same unit and Mend give the same bytes

@@ -32,6 +32,8 @@ type lines struct {
 	// repair leaves nothing in the place of a withheld call, and suspends the
 	// turn when none is left.
 	repair bool
+	// whole tells the words of calls in later requests, too.
+	whole bool
 }
 
 var _ inspect.Dialect = lines{}
@@ -54,7 +56,7 @@ func (d lines) Request(h inspect.Head, b []byte) (inspect.Request, error) {
 	if !bytes.HasPrefix(b, []byte("ask")) {
 		return nil, fmt.Errorf("lines: the body does not begin with ask: %.20q", b)
 	}
-	return lineRequest{inspect.Info{Model: "m1", Lanes: 1, Stream: true, Session: h.Header.Get("X-Session")}, d.repair, b}, nil
+	return lineRequest{inspect.Info{Model: "m1", Lanes: 1, Stream: true, Session: h.Header.Get("X-Session")}, d, b}, nil
 }
 
 func (lines) Refuse(status int, reason string) (inspect.Head, []byte) {
@@ -62,9 +64,9 @@ func (lines) Refuse(status int, reason string) (inspect.Head, []byte) {
 }
 
 type lineRequest struct {
-	info   inspect.Info
-	repair bool
-	body   []byte
+	info inspect.Info
+	d    lines
+	body []byte
 }
 
 func (r lineRequest) Info() inspect.Info { return r.info }
@@ -73,7 +75,7 @@ func (r lineRequest) Open(h inspect.Head) (inspect.Turn, error) {
 	if h.Header.Get("X-Unopened") != "" {
 		return nil, &inspect.Error{Dialect: "lines", Reason: "it cannot be opened"}
 	}
-	return &lineTurn{repair: r.repair, json: strings.HasPrefix(h.Header.Get("Content-Type"), "application/json")}, nil
+	return &lineTurn{repair: r.d.repair, whole: r.d.whole, json: strings.HasPrefix(h.Header.Get("Content-Type"), "application/json")}, nil
 }
 
 func (r lineRequest) Resume(rounds []inspect.Round) ([]byte, error) {
@@ -161,6 +163,7 @@ func (h *lineHistory) Edit(dst []byte, mends map[int]inspect.Mend) ([]byte, erro
 type lineTurn struct {
 	json   bool
 	repair bool
+	whole  bool
 	// told is what the rounds before held; begun is where this one's calls
 	// begin.
 	told      []inspect.Round
@@ -211,6 +214,9 @@ func (t *lineTurn) Told() inspect.Told {
 	var r inspect.Round
 	for i, c := range t.all[t.begun:] {
 		r.Calls = append(r.Calls, c.call.ID)
+		if t.whole {
+			r.Message = append(r.Message, c.call.Args...)
+		}
 		if c.released {
 			told.Unit.Calls = append(told.Unit.Calls, c.call.ID)
 			continue

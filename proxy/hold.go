@@ -192,7 +192,7 @@ func (l *relay) beat() error {
 	if !quiet || l.state == inspect.Waiting {
 		return l.alive()
 	}
-	if l.state == inspect.Done || time.Since(l.x.spoke) < l.x.p.keepAlive()/2 {
+	if l.state == inspect.Done || time.Since(l.said) < l.x.p.keepAlive()/2 {
 		return nil
 	}
 	l.head(-1)

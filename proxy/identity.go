@@ -12,10 +12,10 @@ import (
 // identity is what the value of a telling header says of who sent it.
 type identity struct {
 	// exact tells the sender from all others. kept is what a renewal of the
-	// credential leaves as it is; it may be less.
+	// credential leaves as it is: less, or nothing that is proved.
 	exact, kept string
 	// credential says that the value proves something and does not only claim
-	// it, firm that kept tells the sender from all others as well.
+	// it, firm that exact and kept are one.
 	credential, firm bool
 }
 
@@ -42,42 +42,50 @@ func identify(name, value string) identity {
 	switch name {
 	case "Cookie":
 		id.exact = withoutCookies(value)
-		id.kept = id.exact
+		id.kept, id.credential = id.exact, id.exact != ""
 		return id
 	case "Authorization", "Proxy-Authorization":
 	default:
 		return id
 	}
 	scheme, token, _ := strings.Cut(value, " ")
-	switch token = strings.TrimSpace(token); {
-	case strings.HasPrefix(scheme, "AWS4-"):
+	token = strings.TrimSpace(token)
+	if strings.HasPrefix(scheme, "AWS4-") {
 		return signer(token)
-	case !strings.EqualFold(scheme, "bearer") && !strings.EqualFold(scheme, "token"):
-		return id
-	case strings.HasPrefix(token, "tid="): // of Copilot: tid=ID;exp=TIME;...
-		who, _, _ := strings.Cut(token, ";")
-		id.exact, id.kept = who, who
+	}
+	if !strings.EqualFold(scheme, "bearer") && !strings.EqualFold(scheme, "token") {
 		return id
 	}
-	if who := subject(token); who != "" {
-		id.exact, id.kept = who, who
-		return id
-	}
-	for _, p := range renewed {
-		if strings.HasPrefix(token, p) {
-			id.kept, id.firm = p, false
-			return id
-		}
-	}
-	if strings.HasPrefix(token, "eyJ") && strings.Count(token, ".") == 4 { // encrypted (RFC 7516)
-		id.kept, id.firm = "encrypted", false
+	if kept := outlives(token); kept != "" {
+		id.kept, id.firm = kept, false
 	}
 	return id
 }
 
+// outlives gives what a renewal leaves of a token that is renewed, "" for one
+// that is not. It is what the token claims and nobody here can check: two
+// customers may show the same.
+func outlives(token string) string {
+	if strings.HasPrefix(token, "tid=") { // of Copilot: tid=ID;exp=TIME;...
+		who, _, _ := strings.Cut(token, ";")
+		return who
+	}
+	if who := subject(token); who != "" {
+		return who
+	}
+	for _, p := range renewed {
+		if strings.HasPrefix(token, p) {
+			return p
+		}
+	}
+	if strings.HasPrefix(token, "eyJ") && strings.Count(token, ".") == 4 { // encrypted (RFC 7516)
+		return "encrypted"
+	}
+	return ""
+}
+
 // subject gives issuer and subject of a JSON Web Token (RFC 7519), "" when the
-// token is none or names no subject. Its signature is for the provider to
-// check: who forges one gets no answer.
+// token is none or names no subject. Its signature is not checked.
 func subject(token string) string {
 	if !strings.HasPrefix(token, "eyJ") || strings.Count(token, ".") != 2 {
 		return ""

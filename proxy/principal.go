@@ -60,16 +60,15 @@ type Tenant struct {
 	// Repairs names those whose conversations may be repaired. It outlives the
 	// renewal of a credential, and is Principal where nothing is renewed.
 	Repairs string
-	// Stable says that Repairs tells tenants apart, too. Where the credential
-	// shows nobody's name, or there is none, it does not.
+	// Stable says that Repairs tells tenants apart, too. It does not where a
+	// credential is renewed, or there is none.
 	Stable bool
 }
 
 // PrincipalKey returns the function that names a tenant: HMAC-SHA256 with the
 // given key, in hex, over agent, upstream and what every header says of the
 // customer whose name says that it may tell customers apart (authorization,
-// x-api-key, helicone-auth, cookie, openai-organization ...): the value of a
-// key, the subject of a token that is renewed. Each part is hashed with its
+// x-api-key, helicone-auth, cookie, openai-organization ...). Each part is hashed with its
 // length, so that no two different sets give one text. Credentials are not
 // kept.
 func PrincipalKey(key []byte) func(agent, upstream string, h http.Header) Tenant {
@@ -107,7 +106,7 @@ type heading struct {
 // read takes the headers apart and reports whether what outlives a renewal
 // names one customer.
 func (n *namer) read(h http.Header) (stable bool) {
-	firm, account := false, false
+	firm := false
 	signed := strings.HasPrefix(h.Get("Authorization"), "AWS4-")
 	for name, values := range h {
 		if !tells(name) || signed && name == "X-Amz-Security-Token" { // which goes with the key id
@@ -120,11 +119,10 @@ func (n *namer) read(h http.Header) (stable bool) {
 			n.renewed = n.renewed || !id.firm
 			n.ids = append(n.ids, id)
 		}
-		account = account || strings.Contains(name, "Account")
 		n.headers = append(n.headers, heading{name, from, len(n.ids)})
 	}
 	slices.SortFunc(n.headers, func(a, b heading) int { return strings.Compare(a.name, b.name) })
-	return firm || n.renewed && account
+	return firm && !n.renewed
 }
 
 // name hashes what the headers say; with a use given, what of it outlives a

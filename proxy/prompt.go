@@ -3,6 +3,8 @@ package proxy
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -31,6 +33,7 @@ type prompt struct {
 	// req is of the text as the agent sent it, nil when that was let go.
 	req  inspect.Request
 	info inspect.Info
+	size int64 // of that text
 
 	mends  map[int]inspect.Mend // what was put back into its history
 	mended *sent                // the text with it, nil when nothing was
@@ -72,7 +75,8 @@ func (x *exchange) prompt(d inspect.Dialect) (*prompt, error) {
 		x.refuse(d, http.StatusBadRequest, "the request cannot be read: "+err.Error())
 		return q, fmt.Errorf("reading the request: %w", err)
 	}
-	q.info = q.req.Info()
+	q.info, q.size = q.req.Info(), int64(len(text))
+	q.info.Session, q.info.User = claimed(q.info.Session), claimed(q.info.User)
 	return q, nil
 }
 
@@ -103,6 +107,7 @@ func (q *prompt) mend(ctx context.Context, t Tenant) (found repair.Found, err er
 	h, err := q.req.History()
 	if err != nil {
 		as(err.Error())
+		found.Refused = untold
 		return found, nil
 	}
 	found, err = book.Find(ctx, q.tenant(t), h)
@@ -123,28 +128,65 @@ func (q *prompt) mend(ctx context.Context, t Tenant) (found repair.Found, err er
 		as("the request is signed, and a changed one would be refused")
 		return found, nil
 	}
+	// What it will take is known before it is made.
+	size := q.size + growth(found.Mends)
+	if limit := x.p.limits.RequestBody; size > limit {
+		err := &tooLargeError{"the request body, with the refused calls put back,", limit}
+		x.refuse(q.d, http.StatusRequestEntityTooLarge, err.Error()+"; limits.request_body raises it, or begin a new conversation")
+		return found, err
+	}
+	if err := x.spare.set(size); err != nil {
+		return found, x.full(q.d)
+	}
 	q.room = x.p.body()
 	body, err := h.Edit((*q.room)[:0], found.Mends)
 	if err != nil {
 		as(err.Error())
 		return found, nil
 	}
-	if limit := x.p.limits.RequestBody; int64(len(body)) > limit {
-		err := &tooLargeError{"the request body, with the refused calls put back,", limit}
-		x.refuse(q.d, http.StatusRequestEntityTooLarge, err.Error()+"; limits.request_body raises it")
-		return found, err
-	}
-	if err := x.spare.cover(body); err != nil {
-		return found, x.full(q.d)
-	}
 	q.mends, q.mended = found.Mends, &sent{body: body}
 	q.came.written.Store(true) // it is not sent, so nobody reads it
 	return found, nil
 }
 
+// untold stands for the number of denials in a history that cannot be read: as
+// many as any breaker counts to.
+const untold = 1 << 30
+
+// growth is how much longer mends make a body at most.
+func growth(mends map[int]inspect.Mend) (n int64) {
+	const each = 256 // what stands around a refusal in any dialect
+	for _, m := range mends {
+		for _, r := range m.Rounds {
+			n += int64(len(r.Message)) + each
+			for _, f := range r.Refusals {
+				n += 2*int64(len(f.Text)) + each // escapes make it longer
+			}
+			for _, id := range r.Calls {
+				n += int64(len(id))
+			}
+		}
+	}
+	return n
+}
+
 // tenant says whose records may be used.
 func (q *prompt) tenant(t Tenant) repair.Tenant {
-	return repair.Tenant{Key: t.Repairs, Stable: t.Stable, Family: q.d.Name(), Session: strings.Clone(q.info.Session)}
+	return repair.Tenant{Key: t.Repairs, Exact: t.Principal, Stable: t.Stable, Family: q.d.Name(), Session: q.info.Session}
+}
+
+// maxClaim is how many bytes of what a client calls its conversation or its
+// user are kept: they stand in records, approvals and the audit log.
+const maxClaim = 128
+
+// claimed bounds what a client claims. A longer name stands for itself by its
+// digest.
+func claimed(name string) string {
+	if len(name) <= maxClaim {
+		return strings.Clone(name)
+	}
+	sum := sha256.Sum256([]byte(name))
+	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
 // signed reports whether the request's signature covers its body (AWS
@@ -199,7 +241,7 @@ func (q *prompt) detach() {
 		t.Name, t.Type, t.Schema = strings.Clone(t.Name), strings.Clone(t.Type), bytes.Clone(t.Schema)
 	}
 	q.info.Tools = tools
-	q.info.Model, q.info.Session, q.info.User = strings.Clone(q.info.Model), strings.Clone(q.info.Session), strings.Clone(q.info.User)
+	q.info.Model = strings.Clone(q.info.Model)
 }
 
 // packSize is from how many bytes on a body is packed for a long wait.

@@ -40,6 +40,7 @@ type relay struct {
 	ask    gate.Request
 	behind int64 // bytes read while a call waited
 
+	said    time.Time      // when the client last got something that says more than that the provider is there
 	rounds  int            // begun so far
 	denials int            // calls that were withheld in this turn
 	noes    map[string]int // by digest, the round in which a call was withheld first
@@ -173,7 +174,7 @@ func (x *exchange) template(d inspect.Dialect, info inspect.Info, t Tenant) gate
 	q := gate.Request{
 		Agent:     agent,
 		Principal: t.Principal,
-		Claimed:   gate.Claims{Session: strings.Clone(info.Session), User: strings.Clone(info.User)},
+		Claimed:   gate.Claims{Session: info.Session, User: info.User},
 		Upstream:  x.rt.up.Name,
 		Dialect:   d.Name(),
 		Model:     strings.Clone(info.Model),
@@ -201,6 +202,9 @@ func (l *relay) run(rd *round) error {
 		}
 		err = l.hold(rd)
 		rd.end()
+	}
+	if errors.Is(err, errGone) {
+		l.interrupted()
 	}
 	if err != nil {
 		return err
@@ -371,6 +375,9 @@ func (l *relay) write(flush bool) error {
 		if err := l.x.write(l.out); err != nil {
 			return err
 		}
+		if len(l.out) > idleSize {
+			l.said = l.x.spoke
+		}
 		l.out = l.out[:0]
 	}
 	if flush {
@@ -378,6 +385,11 @@ func (l *relay) write(flush bool) error {
 	}
 	return nil
 }
+
+// idleSize is how long the events are at most by which a provider keeps its own
+// connections alive: shorter than any that says something. Some clients' clocks
+// run on while they get these.
+const idleSize = 64
 
 // head sends the provider's status and headers, once. length is that of the
 // whole body, or below zero where it is not known.
@@ -511,7 +523,7 @@ func (l *relay) refuse(no *deniedError) error {
 	l.state = inspect.Done
 	if !l.x.wrote {
 		l.out = l.out[:0]
-		l.x.refuse(l.d, http.StatusBadRequest, no.refusal)
+		l.x.refuse(l.d, http.StatusBadRequest, strings.TrimPrefix(no.refusal, "[callgate] "))
 		return nil
 	}
 	l.out = l.turn.Fail(l.out, no.refusal)
@@ -536,6 +548,10 @@ func (l *relay) account(err error) {
 		InputTokens: rec.InputTokens, OutputTokens: rec.OutputTokens,
 		Calls: rec.Calls, Withheld: rec.Withheld, Rounds: rec.Rounds, Billed: rec.Billed,
 	})
+	if rec.Rounds > 1 {
+		l.x.p.log.Info("the model was told of refusals", "rounds", rec.Rounds, "calls", rec.Calls, "withheld", rec.Withheld,
+			"input_tokens_of_all_rounds", rec.Billed, "output_tokens", rec.OutputTokens, "upstream", l.ask.Upstream, "turn", l.ask.Turn)
+	}
 	if !l.x.p.log.Enabled(l.ctx, slog.LevelDebug) {
 		return
 	}

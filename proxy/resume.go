@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"callgate/gate"
 	"callgate/inspect"
@@ -79,7 +80,7 @@ func (l *relay) bound() (why string, lost bool) {
 	case signed(l.x.r.Header):
 		return "the request is signed, so the model cannot be told in any other way", true
 	case l.again:
-		why = "the model made the same call again after it was refused"
+		why = "the model made the same call again"
 	case l.rounds > most:
 		why = fmt.Sprintf("the model was told %d times within this answer, and each time it made another call that was refused", most)
 	}
@@ -174,12 +175,16 @@ func (l *relay) askAgain(rounds []inspect.Round) (rd *round, reason string, err 
 			return next, "", nil
 		}
 		x.span.UpstreamEnd(errors.New(reason))
-		x.p.log.Warn("the provider does not go on", "status", resp.StatusCode, "reason", reason, "turn", l.ask.Turn)
 		pause, ok := pauseFor(resp, try, time.Since(began))
-		next.end()
 		if !ok {
+			said := make([]byte, 300) // what the provider says of it is for operators
+			n, _ := io.ReadFull(next.body, said)
+			next.end()
+			x.p.log.Warn("the provider does not go on", "status", resp.StatusCode, "reason", reason, "answer", visible(said[:n]), "turn", l.ask.Turn)
 			return nil, reason, nil
 		}
+		next.end()
+		x.p.log.Info("the provider is asked again after a pause", "status", resp.StatusCode, "pause", pause, "turn", l.ask.Turn)
 		if err := l.pause(pause); err != nil {
 			return nil, "", err
 		}
@@ -253,7 +258,7 @@ func (l *relay) opens(rd *round, resp *http.Response) (reason string) {
 	case status == http.StatusBadRequest, status == http.StatusRequestEntityTooLarge:
 		return "the provider did not take the conversation with the refusal (status " + strconv.Itoa(status) + "); it may have grown too long for the model"
 	case status == http.StatusTooManyRequests:
-		return "the provider asks for a pause (status 429)"
+		return "the provider asks for a pause" + pauseWords(resp) + " (status 429)"
 	case status != http.StatusOK:
 		return "the provider answered with status " + strconv.Itoa(status) + " when it was asked to go on"
 	}
@@ -286,9 +291,8 @@ const (
 // pauseFor says how long to wait before the provider is asked once more, if it
 // asks for that.
 func pauseFor(resp *http.Response, try int, spent time.Duration) (time.Duration, bool) {
-	switch resp.StatusCode {
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable, 529: // 529 is Anthropic's "overloaded"
-	default:
+	// Clients ask again after these, too.
+	if resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode < 500 {
 		return 0, false
 	}
 	pause := time.Duration(try) * time.Second
@@ -302,6 +306,15 @@ func pauseFor(resp *http.Response, try int, spent time.Duration) (time.Duration,
 		}
 	}
 	return pause, try < maxTries && spent+pause <= maxPause
+}
+
+// pauseWords says how long a provider wants to be left alone.
+func pauseWords(resp *http.Response) string {
+	if after := resp.Header.Get("Retry-After"); after != "" {
+		pause, _ := pauseFor(resp, 1, 0)
+		return " of " + pause.Round(time.Second).String()
+	}
+	return ""
 }
 
 // pause waits with signs of life for the client.
@@ -353,6 +366,18 @@ func (l *relay) keep(told inspect.Told) error {
 	return err
 }
 
+// interrupted keeps what a client was shown that hung up within a later round:
+// its user goes on from there.
+func (l *relay) interrupted() {
+	if l.remembered || l.rounds == 1 && l.denials == 0 {
+		return
+	}
+	l.remembered = true
+	if err := l.keep(l.turn.Told()); err != nil {
+		l.x.p.log.Warn("what a client was shown that hung up was not stored: the model may not learn of a refusal in later requests", "reason", err.Error(), "turn", l.ask.Turn)
+	}
+}
+
 // remember keeps the record of a turn that has its end, before its last bytes
 // leave: the agent may send its next request at once.
 func (l *relay) remember() {
@@ -366,4 +391,14 @@ func (l *relay) remember() {
 	if err := l.keep(l.turn.Told()); err != nil {
 		l.x.p.log.Error("a refusal was not stored: the model may not learn of it in later requests", "reason", err.Error(), "turn", l.ask.Turn)
 	}
+}
+
+// visible makes a foreign text fit to stand in a log.
+func visible(b []byte) string {
+	return strings.Map(func(r rune) rune {
+		if r < 0x20 || r == 0x7f || r == utf8.RuneError {
+			return ' '
+		}
+		return r
+	}, string(b))
 }

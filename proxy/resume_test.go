@@ -124,14 +124,17 @@ func TestWhatTheModelSaysToARefusalGoesOnInTheSameAnswer(t *testing.T) {
 			"C ls fine\nE\n", 1, "ask"},
 		"the same call again ends it": {
 			[]http.HandlerFunc{say(sse, "C sh never\nE\n"), say(sse, "C sh never\nE\n")},
-			"A <sh refused>  [callgate] The answer ends here: the model made the same call again after it was refused.\n", 2, "askA id0\nR <sh refused>\n"},
+			"A <sh refused>  [callgate] The answer ends here: the model made the same call again.\n", 2, "askA id0\nR <sh refused>\n"},
 		"the bound ends it": {
 			[]http.HandlerFunc{say(sse, "C a never\nE\n"), say(sse, "C b never\nE\n"), say(sse, "C c never\nE\n"), say(sse, "C d never\nE\n"), say(sse, "C e never\nE\n"), say(sse, "C f never\nE\n")},
 			"A <f refused>  [callgate] The answer ends here: the model was told 5 times within this answer, and each time it made another call that was refused.\n", 6,
 			"askA id0\nR <a refused>\nA id1\nR <b refused>\nA id2\nR <c refused>\nA id3\nR <d refused>\nA id4\nR <e refused>\n"},
 		"a provider that fails ends it": {
-			[]http.HandlerFunc{say(sse, "T one\nC sh never\nE\n"), fail(500)},
-			"T one\nA <sh refused>  [callgate] The answer ends here: the provider answered with status 500 when it was asked to go on.\n", 2, "askA id0\nR <sh refused>\n"},
+			[]http.HandlerFunc{say(sse, "T one\nC sh never\nE\n"), fail(500), fail(502), fail(500)},
+			"T one\nA <sh refused>  [callgate] The answer ends here: the provider answered with status 500 when it was asked to go on.\n", 4, "askA id0\nR <sh refused>\n"},
+		"a provider that fails once is asked again": {
+			[]http.HandlerFunc{say(sse, "C sh never\nE\n"), fail(500), say(sse, "T two\nE\n")},
+			"T two\nE\n", 3, "askA id0\nR <sh refused>\n"},
 		"a conversation that is too long ends it": {
 			[]http.HandlerFunc{say(sse, "C sh never\nE\n"), fail(400)},
 			"A <sh refused>  [callgate] The answer ends here: the provider did not take the conversation with the refusal (status 400); it may have grown too long for the model.\n", 2, "askA id0\nR <sh refused>\n"},
@@ -149,7 +152,7 @@ func TestWhatTheModelSaysToARefusalGoesOnInTheSameAnswer(t *testing.T) {
 			"T two\nE\n", 3, "askA id0\nR <sh refused>\n"},
 		"a pause that is too long is not made": {
 			[]http.HandlerFunc{say(sse, "C sh never\nE\n"), fail(429, "Retry-After", "61")},
-			"A <sh refused>  [callgate] The answer ends here: the provider asks for a pause (status 429).\n", 2, "askA id0\nR <sh refused>\n"},
+			"A <sh refused>  [callgate] The answer ends here: the provider asks for a pause of 1m1s (status 429).\n", 2, "askA id0\nR <sh refused>\n"},
 		"a provider that only ever asks for pauses ends it": {
 			[]http.HandlerFunc{say(sse, "C sh never\nE\n"), fail(529), fail(529), fail(529)},
 			"A <sh refused>  [callgate] The answer ends here: the provider answered with status 529 when it was asked to go on.\n", 4, "askA id0\nR <sh refused>\n"},
@@ -166,8 +169,8 @@ func TestWhatTheModelSaysToARefusalGoesOnInTheSameAnswer(t *testing.T) {
 			[]http.HandlerFunc{say(asJSON, "T one\nC sh never\nE\n"), say(asJSON, "T two\nE\n")},
 			"T one\nT two\nE\n", 2, "askA id0\nR <sh refused>\n"},
 		"a document whose provider fails ends well": {
-			[]http.HandlerFunc{say(asJSON, "C sh never\nE\n"), fail(500)},
-			"A <sh refused>  [callgate] The answer ends here: the provider answered with status 500 when it was asked to go on.\n", 2, "askA id0\nR <sh refused>\n"},
+			[]http.HandlerFunc{say(asJSON, "C sh never\nE\n"), fail(500), fail(500), fail(500)},
+			"A <sh refused>  [callgate] The answer ends here: the provider answered with status 500 when it was asked to go on.\n", 4, "askA id0\nR <sh refused>\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -254,13 +257,22 @@ func TestTheClientIsKeptAliveWhileTheNextRoundIsSilent(t *testing.T) {
 			time.Sleep(25 * time.Second)
 			io.WriteString(w, "T two\nE\n")
 		},
+		"but for pings of the provider": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", sse)
+			for range 5 {
+				io.WriteString(w, "T\n")
+				w.(http.Flusher).Flush()
+				time.Sleep(5 * time.Second)
+			}
+			io.WriteString(w, "T two\nE\n")
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				s := &script{answers: []http.HandlerFunc{say(sse, "T one\nC sh never\nE\n"), next}}
 				r := newRig(t, s.ServeHTTP, resuming(t, &shelf{}))
 				defer r.end()
-				if got := text(t, r.post(t, "/v1/lines", "ask", "Authorization", "Bearer k")); got != "T one\nK\nK\nT two\nE\n" {
+				if got := text(t, r.post(t, "/v1/lines", "ask", "Authorization", "Bearer k")); strings.ReplaceAll(got, "T\n", "") != "T one\nK\nK\nT two\nE\n" {
 					t.Errorf("shown %q", got)
 				}
 			})
@@ -308,10 +320,60 @@ func TestAClientThatHangsUpEndsTheFurtherRequest(t *testing.T) {
 		if err := <-ended; err == nil || string(b[:n]) != "T one\n" {
 			t.Errorf("%v, shown %q", err, b[:n])
 		}
-		if store.kept != 1 {
-			t.Errorf("the refusal was stored %d times", store.kept)
+		if synctest.Wait(); store.kept != 2 || len(store.bodies) != 1 { // before the provider was asked, and when the client was gone
+			t.Errorf("the refusal was stored %d times, in %d records", store.kept, len(store.bodies))
 		}
 	})
+}
+
+func TestWhatAClientWasShownThatHungUpIsRepaired(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &script{answers: []http.HandlerFunc{
+			say(sse, "C sh never\nE\n"), func(w http.ResponseWriter, r *http.Request) {
+				say(sse, "C ls fine\nC rm danger\n")(w, r)
+				<-r.Context().Done()
+			},
+			say(sse, "T end\nE\n"),
+		}}
+		r := newRig(t, s.ServeHTTP, resuming(t, &shelf{}))
+		defer r.end()
+		resp := r.post(t, "/v1/lines", "ask\n", "Authorization", "Bearer k")
+		<-r.person
+		synctest.Wait()
+		resp.Body.Close() // the user has had enough
+		synctest.Wait()
+		text(t, r.post(t, "/v1/lines", "ask\nA id1\nU no\n", "Authorization", "Bearer k"))
+		if got := s.asked[2]; !strings.HasPrefix(short(got), "ask\nA id0\nR <sh refused>\nA id1,id2\n") {
+			t.Errorf("the history goes out as %q", short(got))
+		}
+	})
+}
+
+func TestARepairThatIsTooLargeIsNotMade(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &script{answers: []http.HandlerFunc{say(sse, "C sh never "+strings.Repeat("x", 5000)+"\nC ls fine\nE\n")}}
+		r := newRig(t, s.ServeHTTP, resuming(t, &shelf{}), func(p *Proxy) {
+			p.Limits.RequestBody = 1000
+			p.Dialects = []inspect.Dialect{lines{repair: true, whole: true}}
+		})
+		defer r.end()
+		text(t, r.post(t, "/v1/lines", "ask\n", "Authorization", "Bearer k"))
+		resp := r.post(t, "/v1/lines", "ask\nA id1\nU done\n", "Authorization", "Bearer k")
+		if got := text(t, resp); resp.StatusCode != 413 || len(s.asked) != 1 || !strings.Contains(got, "with the refused calls put back") {
+			t.Errorf("%d %s, asked %d times", resp.StatusCode, got, len(s.asked))
+		}
+		synctest.Wait()
+		if used := r.p.memory.used.Load(); used != 0 {
+			t.Errorf("%d bytes stay charged", used)
+		}
+	})
+}
+
+func TestWhatAClientClaimsIsBounded(t *testing.T) {
+	long := strings.Repeat("s", 10_000)
+	if got := claimed(long); len(got) > maxClaim || got == claimed(long+"x") || claimed("short") != "short" {
+		t.Errorf("%q", got)
+	}
 }
 
 func TestTheNextRequestIsRepaired(t *testing.T) {
@@ -413,10 +475,10 @@ func TestInModeErrorADenialIsAnError(t *testing.T) {
 		status       int
 		shown        string
 	}{
-		"before anything was shown": {sse, "C sh never\nT more\nE\n", 400, `{"lines":"callgate: [callgate] The call to sh did not run`},
+		"before anything was shown": {sse, "C sh never\nT more\nE\n", 400, `{"lines":"callgate: The call to sh did not run`},
 		"behind a text":             {sse, "T one\nC sh never\nE\n", 200, "T one\nF [callgate] The call to sh did not run"},
 		"behind an allowed call":    {sse, "C ls fine\nC sh never\nE\n", 200, "C ls fine\nF [callgate] The call to sh did not run"},
-		"a document":                {asJSON, "T one\nC sh never\nE\n", 400, `{"lines":"callgate: [callgate] The call to sh did not run`},
+		"a document":                {asJSON, "T one\nC sh never\nE\n", 400, `{"lines":"callgate: The call to sh did not run`},
 		"nothing is denied":         {sse, "C ls fine\nE\n", 200, "C ls fine\nE\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -462,7 +524,7 @@ func TestPauses(t *testing.T) {
 		"a date that is past":           {503, http.Header{"Retry-After": {now.Add(-time.Hour).UTC().Format(http.TimeFormat)}}, 1, 0, 0, true},
 		"too long with what was waited": {429, http.Header{"Retry-After": {"31"}}, 2, 30 * time.Second, 31 * time.Second, false},
 		"too often":                     {429, nil, maxTries, 0, maxTries * time.Second, false},
-		"no pause":                      {500, http.Header{"Retry-After": {"1"}}, 1, 0, 0, false},
+		"no pause":                      {400, http.Header{"Retry-After": {"1"}}, 1, 0, 0, false},
 	} {
 		got, ok := pauseFor(&http.Response{StatusCode: tt.status, Header: tt.header}, tt.try, tt.spent)
 		if got != tt.want || ok != tt.ok {

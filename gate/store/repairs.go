@@ -44,23 +44,28 @@ func (s *Store) Repairs(ctx context.Context, each func(id int64, tenant string, 
 
 // KeepRepair keeps a record that was last of use at that time and returns its
 // id, which no other record ever had. Where replace is the id of a record of
-// that tenant, the new one takes its place and its id.
+// that tenant, the new one takes its place and its id. With a nil body it is
+// kept as one whose body was dropped.
 func (s *Store) KeepRepair(ctx context.Context, replace int64, tenant string, anchors, body []byte, used time.Time) (int64, error) {
-	stored, err := s.pack.pack(body)
-	if err != nil {
-		return 0, s.repairError(err)
+	var stored any // NULL
+	if body != nil {
+		packed, err := s.pack.pack(body)
+		if err != nil {
+			return 0, s.repairError(err)
+		}
+		stored = blob(packed)
 	}
 	id := replace
-	err = s.change(ctx, func(ctx context.Context, c *sql.Conn) error {
+	err := s.change(ctx, func(ctx context.Context, c *sql.Conn) error {
 		if replace != 0 {
 			there, err := changed(ctx, c, `UPDATE repairs SET used = ?, anchors = ?, size = ?, body = ? WHERE id = ? AND tenant = ?`,
-				nanos(used), blob(anchors), len(body), blob(stored), replace, tenant)
+				nanos(used), blob(anchors), len(body), stored, replace, tenant)
 			if err != nil || there {
 				return err
 			}
 		}
 		res, err := c.ExecContext(ctx, `INSERT INTO repairs (tenant, created, used, anchors, size, body) VALUES (?, ?, ?, ?, ?, ?)`,
-			tenant, nanos(used), nanos(used), blob(anchors), len(body), blob(stored))
+			tenant, nanos(used), nanos(used), blob(anchors), len(body), stored)
 		if err != nil {
 			return err
 		}

@@ -30,14 +30,18 @@ type document struct {
 	rounds    int // begun so far
 	suspended bool
 	threaded  bool
-	taken     bool   // the round's document is read
-	broke     bool   // it is an error
-	left      bool   // the turn was ended without it
-	first     []byte // the first round's document
-	usage     []byte // of the last one that was read
-	past      past
-	content   []byte   // what is shown of the rounds before, between brackets
-	ours      []string // our texts in this round, in order
+	// structured says that the answer's text must follow a schema.
+	structured bool
+	closed     bool   // a later round was the last one, and has ended well
+	mute       bool   // nothing of the turn could be seen
+	taken      bool   // the round's document is read
+	broke      bool   // it is an error
+	left       bool   // the turn was ended without it
+	first      []byte // the first round's document
+	usage      []byte // of the last one that was read
+	past       past
+	content    []byte   // what is shown of the rounds before, between brackets
+	ours       []string // our texts in this round, in order
 }
 
 // site is where in the document a call stands.
@@ -47,7 +51,7 @@ type site struct {
 }
 
 func newDocument(r *request) *document {
-	d := &document{tokens: unknownTokens, model: r.info.Model, rounds: 1, threaded: r.threaded}
+	d := &document{tokens: unknownTokens, model: r.info.Model, rounds: 1, threaded: r.threaded, structured: r.info.Structured}
 	d.lim, d.tools, d.repair = r.limits, r.info.Tools, r.repair
 	return d
 }
@@ -233,13 +237,14 @@ func (d *document) conclude(dst []byte) []byte {
 	if d.waiting() {
 		return dst
 	}
-	if !d.spoiled && !d.broke && d.resumable(d.finish) {
+	if !d.spoiled && !d.broke && d.resumable(d.finish) && !d.schemed() {
 		d.suspended = true
 		d.mark()
 		return dst
 	}
 	d.done = true
 	d.mark()
+	d.sayNothing()
 	switch {
 	case d.broke && d.rounds > 1:
 		return append(dst, d.body...)

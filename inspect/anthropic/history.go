@@ -62,6 +62,7 @@ const (
 	hasMark               // a block with cache_control
 	hasWords              // a block that is no result of a call
 	startsByResult        // the first block is the result of a call
+	hasResult             // some block is
 )
 
 // run is a range of messages: from its first to behind its last.
@@ -282,6 +283,7 @@ func readContent(c *cursor, n int, m *pastMessage, ids *[]string) {
 		case pastThinking:
 			m.has |= hasThinking
 		case pastResult:
+			m.has |= hasResult
 			if k == 0 {
 				m.has |= startsByResult
 			}
@@ -551,8 +553,8 @@ func (h *conversation) unmarked(block rawjson.Span) {
 // no words of a user, all of it is the task.
 func (h *conversation) Task() int {
 	for k := len(h.said) - 1; k >= 0; k-- {
-		if m := h.said[k]; m.by != byUser || m.has&hasWords == 0 {
-			continue
+		if m := h.said[k]; m.by != byUser || m.has&hasWords == 0 || m.has&hasResult != 0 {
+			continue // what clients put beside results is no new task
 		}
 		for i, r := range h.runs {
 			if r.from > k {

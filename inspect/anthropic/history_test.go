@@ -226,9 +226,9 @@ func TestUnitsAreTheAnswersInARow(t *testing.T) {
 			want:     []inspect.Unit{{Calls: []string{"t1"}}, {}}, task: 1,
 		},
 		{
-			says:     "words beside results are a new task",
+			says:     "words beside results are no new task",
 			messages: `{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"tool_use","id":"t1","name":"x","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1"},{"type":"text","text":"stop"}]}`,
-			want:     []inspect.Unit{{Calls: []string{"t1"}}}, task: 1,
+			want:     []inspect.Unit{{Calls: []string{"t1"}}}, task: 0,
 		},
 		{
 			says:     "a message of the system parts answers and is no task",

@@ -53,6 +53,9 @@ func (d *document) whole() []byte {
 	} else {
 		list = d.appendRound(list)
 	}
+	if d.mute {
+		list = appendTextObject(comma(list, 0), saidNothing)
+	}
 	return append(append([]byte{'['}, list...), ']')
 }
 

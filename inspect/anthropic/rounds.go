@@ -27,7 +27,7 @@ func (t *stream) hushed(c *call) {
 
 // suspends reports whether the turn waits for a further round.
 func (t *stream) suspends() bool {
-	return t.ended && t.end == inspect.EndClean && t.phase >= finished && !t.broke && !t.over && t.started && t.resumable(t.finish)
+	return t.ended && t.end == inspect.EndClean && t.phase >= finished && !t.broke && !t.over && t.started && t.resumable(t.finish) && !t.schemed()
 }
 
 // suspend leaves the end of the round in. What was withheld behind it is said.
@@ -69,6 +69,7 @@ func (t *stream) NextRound(response inspect.Head) error {
 	p := &t.past
 	p.rounds = append(p.rounds, r)
 	p.bound = p.bound || thinks
+	p.speaks = p.speaks || t.heard.speaks()
 	p.spoken = t.heard.appendSpeech(p.spoken, len(t.heard.said))
 	for _, a := range t.heard.ours {
 		p.notices = append(p.notices, a.text)

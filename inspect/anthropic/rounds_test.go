@@ -428,7 +428,7 @@ func FuzzRounds(f *testing.F) {
 		if err := oneAnswer(out, told); err != nil {
 			t.Fatalf("%v\nin\n%s\ntold %+v", err, out, told)
 		}
-		if !slices.Equal(told.Unit.Calls, want) {
+		if len(told.Rounds) > 0 && !slices.Equal(told.Unit.Calls, want) {
 			t.Fatalf("the calls %q are told, want %q", told.Unit.Calls, want)
 		}
 		for _, p := range all {

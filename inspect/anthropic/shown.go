@@ -352,17 +352,18 @@ func (t *stream) refuse(c *call) {
 }
 
 // sayRefused makes the refusals of silent calls the last words of an answer
-// that ends with none of its calls left: its reader would not know why.
+// that ends with none of its calls left: its reader would not know why. One that
+// says nothing at all gets words as well.
 func (t *stream) sayRefused() {
-	if t.silent == 0 || t.given > 0 {
-		return
-	}
-	for _, c := range t.calls[t.first:] {
-		if c.silent && !c.said {
-			c.said = true
-			t.texts = append(t.texts, c.refusal())
+	if t.silent > 0 && t.given == 0 {
+		for _, c := range t.calls[t.first:] {
+			if c.silent && !c.said {
+				c.said = true
+				t.texts = append(t.texts, c.refusal())
+			}
 		}
 	}
+	t.sayNothing()
 }
 
 func (t *stream) emitStart(e *entry, raw []byte) {

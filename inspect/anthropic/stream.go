@@ -641,6 +641,11 @@ func (t *stream) messageStop(ev *frame.Event) error {
 
 // failure passes an error event on. Nothing may follow it.
 func (t *stream) failure(ev *frame.Event) error {
+	if t.rounds > 1 {
+		// The agent would take it for an error of the whole, and ask for all of
+		// it again.
+		return t.fail("the further answer ended in an error", nil)
+	}
 	t.truncate("the provider reported an error inside the call")
 	t.phase, t.dropped, t.broke = stopped, false, true
 	t.pass(opError, ev.Raw)

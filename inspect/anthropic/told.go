@@ -26,6 +26,7 @@ type past struct {
 	rounds  []inspect.Round
 	notices []string
 	bound   bool
+	speaks  bool   // the provider has said a text in them
 	size    int    // of what is kept of them
 	spoken  []byte // a stream's text that was shown, as written between quotes
 	// ending is the text of ours that ended a suspended turn, "" for none.
@@ -39,8 +40,7 @@ func (p *past) closing(rounds []inspect.Round) []inspect.Round {
 	if p.ending == "" {
 		return rounds
 	}
-	message := append([]byte(`{"role":"assistant","content":[`), appendTextObject(nil, p.ending)...)
-	return append(rounds, inspect.Round{Message: append(message, "]}"...)})
+	return append(rounds, inspect.Round{Message: ownMessage(p.ending)})
 }
 
 // readable reports whether a call's block can be walked over in one way only.
@@ -187,6 +187,9 @@ func (t *stream) Told() inspect.Told {
 			id = "" // the provider may hold more of it than was heard
 		}
 		r, thinks := t.round(id, h.blocks(), t.said())
+		if t.closes() {
+			r = withAnswer(r)
+		}
 		all.Rounds = append(all.Rounds, r)
 		all.Bound = all.Bound || thinks
 	}
@@ -232,6 +235,9 @@ func (d *document) Told() inspect.Told {
 	all := inspect.Told{Rounds: slices.Clip(d.past.rounds), Notices: slices.Clip(d.past.notices), Bound: d.past.bound}
 	if d.taken {
 		r, thinks := d.round(d.past.id, d.blocks(), completes(d.finish) || d.finish == "pause_turn")
+		if d.closed {
+			r = withAnswer(r)
+		}
 		all.Rounds = append(all.Rounds, r)
 		all.Bound = all.Bound || thinks
 	}

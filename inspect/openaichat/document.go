@@ -96,6 +96,10 @@ func (d *document) drain() {
 			d.stop()
 			return
 		}
+		d.owe()
+		if d.rd.whole == nil && d.closes() && d.speaks() {
+			d.lanes[0].refusals = append(d.lanes[0].refusals, saidNothing)
+		}
 	}
 	d.over = true
 	untouched := d.begun == 1 && d.rd.untouched()

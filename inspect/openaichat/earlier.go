@@ -164,9 +164,9 @@ func (d *document) speaks() bool {
 // has no message.
 func (d *document) tellEarlier(dst []byte) []byte {
 	d.rec.Finish, d.rec.Shown, d.rec.Altered = "", "stop", true
-	if len(d.shown) == 0 {
-		d.notice(inspect.NoReason, !d.structured)
-		return d.finished(d.completion(dst, inspect.NoReason))
+	if !d.texts() {
+		d.notice(saidNothing, !d.structured)
+		return d.finished(d.completion(dst, saidNothing))
 	}
 	text := append(append([]byte{'"'}, d.shown...), '"')
 	return d.finished(d.completion(dst, string(strictjson.AppendString(nil, text))))

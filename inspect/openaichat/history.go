@@ -222,6 +222,7 @@ func (r *request) History() (inspect.History, error) {
 	h := &history{b: b}
 	var ids []string
 	first, open := 0, false // first id of the unit that the walk is in
+	behind := false         // results stand since the last answer: what a client puts behind them is no new task
 	shut := func() {
 		if u := &h.units[len(h.units)-1]; len(ids) > first {
 			u.Calls = ids[first:len(ids):len(ids)]
@@ -249,7 +250,12 @@ func (r *request) History() (inspect.History, error) {
 			return nil, &inspect.Error{Dialect: name, Where: "messages", Limit: true,
 				Reason: fmt.Sprintf("there are more than %d of them, or more than %d calls in them", maxMessages, maxCalls)}
 		}
-		if m.role == roleUser {
+		switch {
+		case m.role == roleAssistant:
+			behind = false
+		case m.role == roleResult:
+			behind = true
+		case m.role == roleUser && !behind:
 			h.task = len(h.units)
 		}
 		h.messages = append(h.messages, m)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"callgate/inspect"
 	"callgate/inspect/rawjson"
 	"callgate/inspect/strictjson"
 	"callgate/inspect/toolcall"
@@ -137,6 +138,11 @@ func (r *reader) read() error {
 		}
 	}
 	if r.rd.failed {
+		if r.begun > 1 {
+			// The agent would take it for an error of the whole, and ask for all
+			// of it again.
+			return &inspect.Error{Dialect: name, Where: "error", Reason: "the further answer ended in an error"}
+		}
 		r.fail()
 	}
 	if err := r.survey(choices); err != nil || r.rd.whole != nil {

@@ -134,6 +134,9 @@ func (s *stream) settle() bool {
 	if !s.clean || !s.suspends() {
 		s.settled = true
 		s.owe()
+		if s.clean && s.closes() {
+			s.lanes[0].refusals = append(s.lanes[0].refusals, saidNothing)
+		}
 		return false
 	}
 	s.mute = true

@@ -320,6 +320,9 @@ func (p plan) check() error {
 	for _, streamed := range []bool{true, false} {
 		want, err := p.run(streamed, 1<<20, false, false)
 		if err != nil {
+			if strings.Contains(err.Error(), "the further answer ended in an error") {
+				return nil // the turn is abandoned then: the cases show it
+			}
 			return fmt.Errorf("whole: %w", err)
 		}
 		piece := 1

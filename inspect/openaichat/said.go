@@ -194,8 +194,8 @@ func (s *said) message(told string, calls []byte, pieces bool) []byte {
 		a.parts = slices.Clone(a.parts)
 		a.settle(text)
 	}
-	if len(bytes.TrimSpace(text))+len(a.parts)+len(a.strings[saysRefusal])+len(a.audio)+len(calls) == 0 {
-		return nil // thinking alone cannot stand in a request
+	if len(a.parts)+len(a.strings[saysRefusal])+len(a.audio)+len(calls) == 0 && !visible(text) {
+		return nil // thinking and white space alone cannot stand in a request
 	}
 	dst := []byte(`{"role":"assistant","content":`)
 	switch {

@@ -30,6 +30,7 @@ type rounds struct {
 	silent   bool // a call of this round left nothing in its place
 	mend     bool
 	void     bool // the agent was shown an error and nothing of the answer
+	closed   bool // a later round was the last one, and it has ended well
 
 	// shown is the text that the agent was shown of earlier rounds, and of this
 	// one as far as notices stand in it; seen is how much of this round's own
@@ -57,7 +58,7 @@ var ends = []string{"", "stop", "end_turn", "eos"}
 // fit says which calls of a lane that has ended can be put back into a
 // history. All of them are known, and what they are.
 func (t *turn) fit(l *lane) {
-	if !t.gathers() || len(t.lanes) != 1 || l.n != 0 || !slices.Contains(ends, l.reason) && !slices.Contains(callFinishes, l.reason) {
+	if !t.gathers() || len(t.lanes) != 1 || l.n != 0 || !regular(l.reason) {
 		return
 	}
 	older, newer := 0, 0
@@ -207,12 +208,11 @@ func (t *turn) Told() inspect.Told {
 	told := inspect.Told{Rounds: slices.Clone(t.before), Notices: slices.Clone(t.notices), Bound: t.bound, Mend: !t.void && (t.mend || t.begun > 1)}
 	switch {
 	case !t.suspended:
-		told.Rounds = append(told.Rounds, t.round())
+		told.Rounds = append(told.Rounds, t.answered(t.round()))
 		told.Bound = told.Bound || t.boundNow()
 	case t.ending != "":
 		// An answer must stand between refusals and what the user says next.
-		message := append([]byte(`{"role":"assistant","content":`), quoted(t.ending)...)
-		told.Rounds = append(told.Rounds, inspect.Round{Message: append(message, '}')})
+		told.Rounds = append(told.Rounds, inspect.Round{Message: ownMessage(t.ending)})
 	}
 	var calls []*call
 	for _, l := range t.lanes {
@@ -246,9 +246,10 @@ func (t *turn) shownDigest(calls []*call) digest.Digest {
 }
 
 // suspends reports whether a round that has ended well leaves nothing for the
-// agent to do, and refusals for the model to read.
+// agent to do, and refusals for the model to read. Where the text must follow a
+// schema a further round would make two of one, so that nothing follows a text.
 func (t *turn) suspends() bool {
-	return t.silent && !t.released && !t.failed && t.err == nil && len(t.lanes) == 1
+	return t.silent && !t.released && !t.failed && t.err == nil && len(t.lanes) == 1 && !(t.structured && t.texts())
 }
 
 // suspend ends a round that another one may follow.

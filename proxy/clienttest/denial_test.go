@@ -71,7 +71,7 @@ func TestTheModelReadsItsRefusals(t *testing.T) {
 			{strong("6", "bash", forbidden)},
 			{say("Or so? "), strong("7", "bash", forbidden)},
 		}}},
-		{"denied, and the provider fails", false, talk{ended: true, fails: &providertest.Answer{Status: 500}, rounds: []round{
+		{"denied, and the provider fails", false, talk{ended: true, fails: &providertest.Answer{Status: 401}, rounds: []round{
 			{think("one"), say("I will run it. "), strong("1", "bash", forbidden)},
 		}}},
 		{"denied, and the provider takes no more", false, talk{ended: true, fails: &providertest.Answer{Status: 400}, rounds: []round{

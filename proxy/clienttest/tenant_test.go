@@ -90,9 +90,9 @@ func isDenied(it providertest.Item) bool {
 	return ok && denied(c)
 }
 
-// Who asks stays the same when a token is renewed: a signed one that names its
-// subject, and one that says nothing of it, as long as the conversation is
-// whole.
+// Who asks stays the same when a token is renewed: one that names its subject,
+// and one that says nothing of it, as long as the session is named and the
+// conversation is whole.
 func TestRepairsOutliveTheRenewalOfAToken(t *testing.T) {
 	jwt := func(n int) string {
 		part := base64.RawURLEncoding.EncodeToString
@@ -124,6 +124,8 @@ func TestRepairsOutliveTheRenewalOfAToken(t *testing.T) {
 						n++
 						h.Del("X-Api-Key")
 						h.Set("Authorization", "Bearer "+tt.token(n/2))
+						h.Set("Session-Id", "a session")
+						h.Set("X-Claude-Code-Session-Id", "a session")
 					}}})
 					for i, k := range talks {
 						if i == 2 {

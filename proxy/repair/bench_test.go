@@ -104,3 +104,58 @@ func BenchmarkOpen(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/record")
 }
+
+// BenchmarkFindAtOnePlace has records that nothing but what stands before tells
+// apart, or not even that, against units that want one of them.
+func BenchmarkFindAtOnePlace(b *testing.B) {
+	for _, tt := range []struct {
+		name string
+		e    func(i int) kept
+		u    func(i int) unit
+	}{
+		{"all before differs", func(i int) kept { return kept{all: fmt.Sprint(i)} }, func(i int) unit { return unit{all: fmt.Sprint("?", i)} }},
+		{"some are found", func(i int) kept { return kept{all: fmt.Sprint(i)} }, func(i int) unit { return unit{all: fmt.Sprint(i)} }},
+		{"all before is the same", func(int) kept { return kept{all: "a"} }, func(int) unit { return unit{all: "a"} }},
+		{"no session is the same", func(int) kept { return kept{session: "else"} }, func(int) unit { return unit{all: "?"} }},
+	} {
+		book := opened(b, newMemory(), Options{})
+		for i := range 10_000 {
+			k := tt.e(i)
+			k.says, k.last, k.put = "Done.", "l", fmt.Sprint(i)
+			keep(b, book, k.entry())
+		}
+		h := &cheap{}
+		for i := range 2000 {
+			u := tt.u(i)
+			u.says, u.last = "Done.", "l"
+			h.units = append(h.units, u)
+		}
+		h.prepare()
+		b.Run(tt.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				find(b, book, whole, h)
+			}
+		})
+	}
+	// Ids: each unit has one that many records have.
+	book := opened(b, newMemory(), Options{})
+	var ids []string
+	for i := range 200 {
+		ids = append(ids, fmt.Sprintf("toolu_01%022d", i))
+	}
+	for range 10_000 {
+		keep(b, book, kept{calls: strings.Join(ids, " "), says: "s", last: "l", put: "A"}.entry())
+	}
+	h := &cheap{}
+	for i := range 200 {
+		h.units = append(h.units, unit{calls: ids[i] + strings.Repeat(" x", 199), says: "t"})
+	}
+	h.prepare()
+	b.Run("ids of many", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			find(b, book, whole, h)
+		}
+	})
+}

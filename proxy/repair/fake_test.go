@@ -1,6 +1,8 @@
 package repair
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -96,7 +98,7 @@ func (m *memory) KeepRepair(ctx context.Context, replace int64, tenant string, a
 		m.next++
 		id = m.next
 	}
-	m.rows[id] = row{tenant, slices.Clone(anchors), slices.Clone(body), used}
+	m.rows[id] = row{tenant, slices.Clone(anchors), bytes.Clone(body), used}
 	return id, nil
 }
 
@@ -181,13 +183,14 @@ type kept struct {
 	before                         string // the calls of the answer before
 	put                            string
 	bound, gone                    bool
-	tenant, family, session        string // "" for those of whole
+	tenant, family, session, exact string // "" for those of whole
+	id                             string // of its round, "" for one by put
 	refusals                       int
 	notice                         string
 }
 
 // whole is a tenant with all there is to say.
-var whole = Tenant{Key: "tenant", Stable: true, Family: "family", Session: "session"}
+var whole = Tenant{Key: "tenant", Stable: true, Exact: "exact", Family: "family", Session: "session"}
 
 func (k kept) entry() Entry {
 	e := Entry{Tenant: whole, Last: said(k.last), All: said(k.all), Before: strings.Fields(k.before)}
@@ -200,7 +203,10 @@ func (k kept) entry() Entry {
 	if k.session != "" {
 		e.Tenant.Session = k.session
 	}
-	round := inspect.Round{ID: "id of " + k.put, Message: []byte(k.put), Calls: strings.Fields(k.calls)}
+	if k.exact != "" {
+		e.Tenant.Exact = k.exact
+	}
+	round := inspect.Round{ID: cmp.Or(k.id, "id of "+k.put), Message: []byte(k.put), Calls: strings.Fields(k.calls)}
 	for i := range k.refusals {
 		round.Refusals = append(round.Refusals, inspect.Refusal{Call: i, Text: "no"})
 	}
@@ -284,3 +290,21 @@ func words(f Found) string {
 	}
 	return strings.Join(list, ", ")
 }
+
+// leaving is a history during which its request ends, when a digest is asked
+// for.
+type leaving struct {
+	history
+	what   string
+	cancel func()
+}
+
+func (h *leaving) left() {
+	if h.asked[h.what] > 0 {
+		h.cancel()
+	}
+}
+
+func (h *leaving) Shown(i int) digest.Digest { defer h.left(); return h.history.Shown(i) }
+func (h *leaving) Last(i int) digest.Digest  { defer h.left(); return h.history.Last(i) }
+func (h *leaving) All(i int) digest.Digest   { defer h.left(); return h.history.All(i) }

@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -31,20 +32,18 @@ type Found struct {
 
 // Find finds what the history of a tenant's request must be mended with. It
 // asks for digests only where they decide. An error says that the request
-// cannot be made right: ErrLost, or a body that cannot be read.
+// cannot be made right: ErrLost, or a body that cannot be read, or that ctx has
+// ended.
 func (b *Book) Find(ctx context.Context, t Tenant, h inspect.History) (Found, error) {
 	if t.Key == "" {
 		return Found{}, nil
 	}
-	s := search{b: b, t: t, h: h, units: h.Units()}
-	if !s.lookUp() {
-		return Found{}, nil
+	s := search{b: b, t: t, h: h, units: h.Units(), session: shortSession(t.Session), exact: exactly(t)}
+	for _, step := range []func(context.Context) error{s.lookUp, s.byAnswers, s.byCalls, s.byDigests} {
+		if err := step(ctx); err != nil {
+			return Found{}, err
+		}
 	}
-	if err := s.byAnswers(); err != nil {
-		return Found{}, err
-	}
-	s.byCalls()
-	s.byDigests()
 	b.use(ctx, s.touched)
 	if err := s.mend(ctx); err != nil {
 		return Found{}, err
@@ -52,12 +51,23 @@ func (b *Book) Find(ctx context.Context, t Tenant, h inspect.History) (Found, er
 	return s.found, nil
 }
 
-// search is one Find.
+// ended gives the error of a search that goes on no more.
+func ended(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("repair: the history was not looked through to its end: %w", err)
+	}
+	return nil
+}
+
+// search is one Find. Its work grows with the units and with the records that
+// fit them, but not with the product of both.
 type search struct {
-	b     *Book
-	t     Tenant
-	h     inspect.History
-	units []inspect.Unit
+	b       *Book
+	t       Tenant
+	h       inspect.History
+	units   []inspect.Unit
+	session string        // as records hold it
+	exact   digest.Digest // as well
 
 	answers, calls []candidates
 	loose          []int // units to be looked up by what they say
@@ -83,38 +93,48 @@ type match struct {
 	torn bool
 }
 
-// lookUp goes through all units once and looks up their ids. It reports false
-// when nothing can be found.
-func (s *search) lookUp() bool {
+// sight says in how many units a known id stands.
+type sight struct{ units, last int }
+
+// lookUp goes through all units once and looks up their ids.
+func (s *search) lookUp(ctx context.Context) error {
 	s.b.mu.RLock()
 	defer s.b.mu.RUnlock()
 	shelf := s.b.shelves[s.t.Key]
 	if shelf == nil {
-		return false
+		return nil
 	}
+	const often = 256 // looking at ctx costs as much as looking up an id
 	var known []int
-	var seen map[string]int // in how many units a known id stands
+	var seen map[string]sight
 	for i, u := range s.units {
+		if i%often == 0 {
+			if err := ended(ctx); err != nil {
+				return err
+			}
+		}
 		if u.Answer != "" {
-			if records := s.ofFamily(shelf.answers[u.Answer]); len(records) > 0 {
+			if records := shelf.answers[short(u.Answer)]; len(records) > 0 {
 				s.answers = append(s.answers, candidates{i, records})
 			}
 			continue
 		}
 		anyStrong, anyKnown := false, false
-		for j, id := range u.Calls {
-			if !strong(id) {
+		for _, id := range u.Calls {
+			if id = short(id); !strong(id) {
 				continue
 			}
 			anyStrong = true
-			if len(shelf.calls[id]) == 0 || slices.Contains(u.Calls[:j], id) {
+			if shelf.calls[id] == 0 {
 				continue
 			}
 			anyKnown = true
 			if seen == nil {
-				seen = map[string]int{}
+				seen = map[string]sight{}
 			}
-			seen[id]++
+			if at, ok := seen[id]; !ok || at.last != i {
+				seen[id] = sight{at.units + 1, i}
+			}
 		}
 		switch {
 		case anyKnown:
@@ -123,16 +143,16 @@ func (s *search) lookUp() bool {
 			s.loose = append(s.loose, i)
 		}
 	}
-	for _, i := range known {
-		calls := s.units[i].Calls
+	once := func(id string) bool { return seen[short(id)].units == 1 } // only what is strong is in seen
+	for n, i := range known {
+		if n%often == 0 {
+			if err := ended(ctx); err != nil {
+				return err
+			}
+		}
 		var records []*record
-		for _, id := range calls {
-			if strong(id) && seen[id] == 1 {
-				records = filter(s.ofFamily(shelf.calls[id]), func(r *record) bool { return slices.Equal(r.calls, calls) })
-			}
-			if len(records) > 0 {
-				break // each of them has all of the ids
-			}
+		if calls := s.units[i].Calls; slices.ContainsFunc(calls, once) {
+			records = shelf.lists[listed(calls)]
 		}
 		if len(records) > 0 {
 			s.calls = append(s.calls, candidates{i, records})
@@ -140,28 +160,35 @@ func (s *search) lookUp() bool {
 			s.loose = append(s.loose, i)
 		}
 	}
-	return len(s.answers)+len(s.calls)+len(s.loose) > 0
-}
-
-func (s *search) ofFamily(records []*record) []*record {
-	return filter(records, func(r *record) bool { return r.family == s.t.Family })
+	return nil
 }
 
 // byAnswers finds the records of answers that the provider holds: rule 1.
-func (s *search) byAnswers() error {
+func (s *search) byAnswers(ctx context.Context) error {
 	for _, c := range s.answers {
+		if err := ended(ctx); err != nil {
+			return err
+		}
 		id := s.units[c.unit].Answer
-		if !s.t.Stable && !strong(id) {
+		records := filter(c.records, func(r *record) bool {
+			return r.family == s.t.Family && (s.own(r) || s.claims(r) && strong(short(id)))
+		})
+		if len(records) == 0 {
 			continue
 		}
-		r := s.decide(c.unit, c.records)
-		switch {
+		records = s.ofSession(records)
+		if s.taken[records[0]] {
+			return fmt.Errorf("repair: the answer %q stands in the history of the request twice; begin a new conversation", id)
+		}
+		s.touch(records)
+		switch r := best(records); {
 		case r == nil:
 			return fmt.Errorf("repair: the answer %q that the request goes on with: several were altered that have its id; begin a new conversation", id)
 		case r.gone.Load():
 			return lost(id)
+		default:
+			s.matches = append(s.matches, match{unit: c.unit, record: r})
 		}
-		s.matches = append(s.matches, match{unit: c.unit, record: r})
 	}
 	return nil
 }
@@ -170,98 +197,180 @@ func lost(answer string) error {
 	return fmt.Errorf("repair: the answer %q that the request goes on with: %w", answer, ErrLost)
 }
 
-// byCalls finds records by strong ids: rule 2.
-func (s *search) byCalls() {
+// byCalls finds records by strong ids: rule 2. A list of calls with an id that
+// stands in one unit is in one unit, so no record is found for two.
+func (s *search) byCalls(ctx context.Context) error {
 	for _, c := range s.calls {
-		i, records := c.unit, c.records
-		if !s.t.Stable {
-			if records = s.chained(i, records); len(records) == 0 {
-				s.loose = append(s.loose, i)
-				continue
-			}
+		if err := ended(ctx); err != nil {
+			return err
 		}
-		if len(records) > 1 {
-			records = prefer(records, s.lastIs(s.h.Last(i)))
-		}
-		if len(records) > 1 {
-			records = prefer(records, s.allIs(s.h.All(i)))
-		}
-		if s.t.Session != "" {
-			records = prefer(records, s.inSession)
-		}
-		if r := s.decide(i, records); r != nil {
-			shown := s.h.Shown(i)
-			same := func(r *record) bool { return r.shown == shown }
-			s.matches = append(s.matches, match{unit: i, record: r, edited: !slices.ContainsFunc(records, same)})
-		}
-	}
-}
-
-// byDigests finds records by what was shown and what stood before it: rule 3.
-func (s *search) byDigests() {
-	type place struct{ shown, last digest.Digest }
-	var places []place // in the order of the units
-	units, records := map[place][]int{}, map[place][]*record{}
-	for _, i := range s.loose {
-		shown := s.h.Shown(i)
-		said := filter(s.saying(shown), func(r *record) bool { return !s.taken[r] })
-		if len(said) == 0 {
+		i := c.unit
+		records := s.usable(i, c.records)
+		if len(records) == 0 {
+			s.loose = append(s.loose, i)
 			continue
 		}
-		if !s.t.Stable {
-			if chain := s.chained(i, said); len(chain) > 0 {
-				s.settle(i, chain)
-			}
+		if len(records) > 1 {
+			last := s.h.Last(i)
+			records = prefer(records, func(r *record) bool { return r.last == last })
+		}
+		if len(records) > 1 {
+			all := s.h.All(i)
+			records = prefer(records, func(r *record) bool { return r.all == all })
+		}
+		records = s.ofSession(records)
+		before := len(s.matches)
+		s.settle([]int{i}, records)
+		if len(s.matches) > before && !s.matches[before].torn {
+			shown := s.h.Shown(i)
+			s.matches[before].edited = !slices.ContainsFunc(records, func(r *record) bool { return r.shown == shown })
+		}
+	}
+	return nil
+}
+
+// usable gives the records that rule 2 may find for unit i: the tenant's own,
+// and those of another credential with the same session and all before the
+// same.
+func (s *search) usable(i int, records []*record) []*record {
+	var asked bool
+	var shown, last, all digest.Digest
+	return filter(records, func(r *record) bool {
+		switch {
+		case r.family != s.t.Family || s.taken[r]:
+			return false
+		case s.own(r):
+			return true
+		case !s.claims(r):
+			return false
+		}
+		if !asked {
+			shown, last, all, asked = s.h.Shown(i), s.h.Last(i), s.h.All(i), true
+		}
+		return r.shown == shown && r.last == last && r.all == all
+	})
+}
+
+// own reports whether the rules are for r as they are.
+func (s *search) own(r *record) bool {
+	return s.t.Stable || s.exact != digest.Digest{} && r.exact == s.exact
+}
+
+// claims reports whether the request claims the session of r.
+func (s *search) claims(r *record) bool { return s.session != "" && r.session == s.session }
+
+// byDigests finds records by what was shown and what stood before it: rule 3.
+func (s *search) byDigests(ctx context.Context) error {
+	var places []place // in the order of the units
+	units := map[place][]int{}
+	records := map[place][]*record{}
+	for _, i := range s.loose {
+		if err := ended(ctx); err != nil {
+			return err
+		}
+		shown := s.h.Shown(i)
+		if !s.saying(shown) {
 			continue
 		}
 		at := place{shown, s.h.Last(i)}
+		here, looked := records[at]
+		if !looked {
+			here = s.at(at)
+			records[at] = here
+		}
+		if len(here) == 0 {
+			continue
+		}
 		if units[at] == nil {
 			places = append(places, at)
 		}
-		units[at], records[at] = append(units[at], i), said
+		units[at] = append(units[at], i)
 	}
 	for _, at := range places {
-		s.share(units[at], records[at], at.last)
+		if err := s.share(ctx, units[at], records[at]); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// saying reports whether there are records of answers that say this.
+func (s *search) saying(shown digest.Digest) bool {
+	s.b.mu.RLock()
+	defer s.b.mu.RUnlock()
+	shelf := s.b.shelves[s.t.Key]
+	return shelf != nil && shelf.shown[shown] > 0
+}
+
+// at gives the records of a place that rule 3 may find there.
+func (s *search) at(at place) []*record {
+	s.b.mu.RLock()
+	var records []*record
+	if shelf := s.b.shelves[s.t.Key]; shelf != nil {
+		records = shelf.places[at]
+	}
+	s.b.mu.RUnlock()
+	return filter(records, func(r *record) bool {
+		return r.family == s.t.Family && !s.taken[r] && (s.own(r) || s.claims(r))
+	})
 }
 
 // share gives units that say the same behind the same message the records of
-// such: first by everything that stands before, then by the session.
-func (s *search) share(units []int, said []*record, last digest.Digest) {
-	here := filter(said, s.lastIs(last))
-	var rest []int
-	switch {
-	case len(here) == 0:
-		rest = units
-	case len(here) == 1 && len(units) == 1 && s.t.Session != "" && s.inSession(here[0]):
-		s.settle(units[0], here) // there is no need to know what else stands before
-	default:
-		for _, i := range units {
-			own := filter(here, s.allIs(s.h.All(i)))
-			if behind := s.behind(i); len(own) == 0 && behind != (digest.Digest{}) {
-				own = filter(here, func(r *record) bool { return r.behind == behind })
-			}
-			if len(own) > 0 {
-				s.settle(i, own)
-			} else {
-				rest = append(rest, i)
-			}
+// such: first by everything that stands before, then by the unit before, then
+// by the session. Records of another credential are found by the first alone.
+func (s *search) share(ctx context.Context, units []int, here []*record) error {
+	if len(here) == 1 && len(units) == 1 && s.own(here[0]) && s.claims(here[0]) {
+		s.settle(units, here) // there is no need to know what else stands before
+		return nil
+	}
+	rest, err := s.by(ctx, units, here, s.h.All, func(r *record) digest.Digest { return r.all })
+	if err != nil || len(rest) == 0 {
+		return err
+	}
+	here = filter(here, func(r *record) bool { return s.own(r) && !s.taken[r] })
+	if rest, err = s.by(ctx, rest, here, s.behind, func(r *record) digest.Digest { return r.behind }); err != nil {
+		return err
+	}
+	left := filter(here, func(r *record) bool { return s.claims(r) && !s.taken[r] })
+	if len(left) > 0 && len(rest) > 0 {
+		s.settle(rest, left)
+	}
+	return nil
+}
+
+// by settles the units for which there are records with the same digest, and
+// gives the rest.
+func (s *search) by(ctx context.Context, units []int, records []*record, of func(unit int) digest.Digest, has func(*record) digest.Digest) (rest []int, err error) {
+	if len(records) == 0 {
+		return units, nil
+	}
+	var order []digest.Digest // of the units
+	claimed := map[digest.Digest][]int{}
+	for _, i := range units {
+		if err := ended(ctx); err != nil {
+			return nil, err
+		}
+		d := of(i)
+		if claimed[d] == nil {
+			order = append(order, d)
+		}
+		claimed[d] = append(claimed[d], i)
+	}
+	index := map[digest.Digest][]*record{}
+	for _, r := range records {
+		if d := has(r); d != (digest.Digest{}) && claimed[d] != nil {
+			index[d] = append(index[d], r)
 		}
 	}
-	left := filter(here, func(r *record) bool { return s.t.Session != "" && s.inSession(r) && !s.taken[r] })
-	switch {
-	case len(left) == 0:
-	case len(left) < len(rest):
-		s.found.Ambiguous += len(rest)
-		s.touch(left)
-		for _, i := range rest {
-			s.tear(i, left)
-		}
-	default:
-		for _, i := range rest {
-			s.settle(i, left)
+	for _, d := range order {
+		if fit := index[d]; len(fit) > 0 {
+			s.settle(claimed[d], fit)
+		} else {
+			rest = append(rest, claimed[d]...)
 		}
 	}
+	slices.Sort(rest)
+	return rest, nil
 }
 
 // behind names the unit before unit i by its calls.
@@ -269,54 +378,62 @@ func (s *search) behind(i int) digest.Digest {
 	if i == 0 {
 		return digest.Digest{}
 	}
-	return callsBehind(s.units[i-1].Calls)
+	return listed(s.units[i-1].Calls)
 }
 
-// settle decides between records and notes the match.
-func (s *search) settle(unit int, records []*record) {
-	if r := s.decide(unit, records); r != nil {
-		s.matches = append(s.matches, match{unit: unit, record: r})
-	}
-}
-
-// decide gives the record of a unit, nil when there are several that would do
-// different things. No other unit gets any of them by a later rule.
-func (s *search) decide(unit int, records []*record) *record {
-	if len(records) > 1 && s.t.Session != "" {
-		records = prefer(records, s.inSession)
-	}
+// settle gives units that nothing tells apart the records that fit them, each
+// its own. It gives them none when the records are too few, or would do
+// different things: what was thought there may be bound to what is not put
+// back. No other unit gets any of the records by a later rule.
+func (s *search) settle(units []int, records []*record) {
+	records = s.ofSession(records)
 	s.touch(records)
-	best := records[0]
-	for _, r := range records[1:] {
-		// The oldest, so that the same one is put back each time.
-		if gone := best.gone.Load(); gone && !r.gone.Load() || gone == r.gone.Load() && r.id < best.id {
-			best = r
+	first := best(records)
+	if first == nil || len(records) < len(units) {
+		s.found.Ambiguous += len(units)
+		if bound := slices.IndexFunc(records, func(r *record) bool { return r.bound }); bound >= 0 {
+			for _, i := range units {
+				s.matches = append(s.matches, match{unit: i, record: records[bound], torn: true})
+			}
 		}
+		return
 	}
-	for _, r := range records {
-		if !alike(best, r) {
-			s.found.Ambiguous++
-			s.tear(unit, records)
-			return nil
-		}
+	if len(units) == 1 {
+		s.matches = append(s.matches, match{unit: units[0], record: first})
+		return
 	}
-	return best
-}
-
-// tear notes a unit for which there is more than one answer. What it thought
-// may be bound to what is not put back.
-func (s *search) tear(unit int, records []*record) {
-	for _, r := range records {
-		if r.bound {
-			s.matches = append(s.matches, match{unit: unit, record: r, torn: true})
-			return
-		}
+	records = slices.SortedFunc(slices.Values(records), before)
+	for n, i := range units {
+		s.matches = append(s.matches, match{unit: i, record: records[n]})
 	}
 }
 
-// alike reports whether two records do the same.
-func alike(a, b *record) bool {
-	return a.does == b.does || a.gone.Load() && b.gone.Load() && a.bound == b.bound
+// before orders records that do the same: those that still can, then the
+// oldest, so that the same one is put back each time.
+func before(a, b *record) int {
+	if gone := a.gone.Load(); gone != b.gone.Load() {
+		if gone {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Compare(a.id, b.id)
+}
+
+// best gives the first of records that do the same, nil when they do not: those
+// that put the same back, and those that put nothing back and have the same
+// effect on thinking.
+func best(records []*record) *record {
+	first := slices.MinFunc(records, before)
+	puts, lacks := true, true
+	for _, r := range records {
+		puts = puts && r.does == first.does
+		lacks = lacks && r.gone.Load() && r.bound == first.bound
+	}
+	if !puts && !lacks {
+		return nil
+	}
+	return first
 }
 
 // touch notes that records were found, or could not be told from those that
@@ -324,7 +441,7 @@ func alike(a, b *record) bool {
 // not.
 func (s *search) touch(records []*record) {
 	if s.taken == nil {
-		s.taken = map[*record]bool{}
+		s.taken = make(map[*record]bool, len(records))
 	}
 	for _, r := range records {
 		if !s.taken[r] {
@@ -334,40 +451,9 @@ func (s *search) touch(records []*record) {
 	}
 }
 
-// saying gives the records of answers that say this.
-func (s *search) saying(shown digest.Digest) []*record {
-	s.b.mu.RLock()
-	defer s.b.mu.RUnlock()
-	shelf := s.b.shelves[s.t.Key]
-	if shelf == nil {
-		return nil
-	}
-	return s.ofFamily(shelf.shown[shown])
-}
-
-// chained gives the records of which all is the same: what was shown and all
-// before it.
-func (s *search) chained(i int, records []*record) []*record {
-	shown := s.h.Shown(i)
-	records = filter(records, func(r *record) bool { return r.shown == shown })
-	if len(records) > 0 {
-		records = filter(records, s.lastIs(s.h.Last(i)))
-	}
-	if len(records) > 0 {
-		records = filter(records, s.allIs(s.h.All(i)))
-	}
-	return records
-}
-
-func (s *search) lastIs(d digest.Digest) func(*record) bool {
-	return func(r *record) bool { return r.last == d }
-}
-
-func (s *search) allIs(d digest.Digest) func(*record) bool {
-	return func(r *record) bool { return r.all == d }
-}
-
-func (s *search) inSession(r *record) bool { return r.session == s.t.Session }
+// ofSession gives the records of the session that the request claims, or all
+// when there are none.
+func (s *search) ofSession(records []*record) []*record { return prefer(records, s.claims) }
 
 // filter gives the records for which keep is true, in order.
 func filter(records []*record, keep func(*record) bool) []*record {
@@ -402,6 +488,9 @@ func (s *search) mend(ctx context.Context) error {
 	s.found.Mends = make(map[int]inspect.Mend, len(s.matches))
 	task := s.h.Task()
 	for _, m := range s.matches {
+		if err := ended(ctx); err != nil {
+			return err
+		}
 		var put *body
 		if !m.torn {
 			var err error
@@ -453,7 +542,9 @@ func (b *Book) body(ctx context.Context, r *record) (*body, error) {
 			return nil, fmt.Errorf("repair: what was withheld from an answer of this conversation cannot be read: %w", err)
 		}
 		if kept == nil {
-			r.gone.Store(true)
+			b.mu.Lock()
+			b.lose(r)
+			b.mu.Unlock()
 			return nil, nil
 		}
 	}

@@ -11,7 +11,8 @@ import (
 // same turn where e.Replace names it. When it returns without error the entry
 // is on disk; it is found either way, for as long as the process lives. Keep
 // goes on when ctx ends: an agent that leaves must not leave a conversation
-// that cannot be mended.
+// that cannot be mended. ErrTooLarge says that only what the entry is found by
+// was kept.
 func (b *Book) Keep(ctx context.Context, e Entry) (ID, error) {
 	ctx = context.WithoutCancel(ctx)
 	if e.Tenant.Key == "" {
@@ -29,49 +30,62 @@ func (b *Book) Keep(ctx context.Context, e Entry) (ID, error) {
 	if before != nil && before.tenant != r.tenant {
 		return 0, errors.New("repair: an entry of another tenant is not replaced")
 	}
+	var large error
+	if kept == nil {
+		large = ErrTooLarge
+	}
 	row, err := b.store.KeepRepair(ctx, r.row, r.tenant, r.anchors(), kept, now)
 	if err == nil {
 		r.row = row
 	}
 	b.forget(ctx, b.enter(r, e.Replace, kept, err != nil))
 	if err != nil {
-		return r.id, fmt.Errorf("repair: what was withheld is known only until callgate ends: %w", err)
+		return r.id, fmt.Errorf("repair: what was withheld is known only until callgate ends: %w", errors.Join(err, large))
 	}
 	b.retry(ctx)
 	if now.UnixNano()-b.swept.Load() >= int64(sweepEvery) {
 		b.sweep(ctx, now)
 	}
+	if large != nil {
+		return r.id, fmt.Errorf("repair: %w: later requests of this conversation go without it", large)
+	}
 	return r.id, nil
 }
 
-// enter puts r into the book, in place of the entry with that id, and gives the
-// rows of what had to go for it.
-func (b *Book) enter(r *record, replace ID, kept []byte, unkept bool) []int64 {
-	put, err := readBody(kept)
-	if err != nil {
-		panic("repair: a body that was just written cannot be read: " + err.Error())
+// enter puts r into the book, in place of the entry with that id, and gives
+// what had to go for it.
+func (b *Book) enter(r *record, replace ID, kept []byte, unkept bool) (d dropped) {
+	var put *body
+	if kept != nil {
+		var err error
+		if put, err = readBody(kept); err != nil {
+			panic("repair: a body that was just written cannot be read: " + err.Error())
+		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var gone []int64
 	if before := b.byID[replace]; before != nil {
 		r.id = before.id
 		switch {
 		case unkept:
 			r.row = before.row // retry may have written it meanwhile
 		case before.row != r.row && before.row != 0:
-			gone = append(gone, before.row)
+			d.records = append(d.records, before.row)
 		}
 		b.remove(before)
 	}
 	b.add(r)
-	b.cache.put(r, put)
+	if put != nil {
+		b.cache.put(r, put)
+	}
 	if unkept {
 		b.unkept[r] = kept
 		b.unkeptSize += len(kept)
 		b.boundUnkept()
 	}
-	return append(gone, b.evict()...)
+	b.trim(b.shelves[r.tenant], &d)
+	b.evict(&d)
+	return d
 }
 
 // boundUnkept lets the oldest bodies go that are nowhere but in memory, down to
@@ -84,8 +98,7 @@ func (b *Book) boundUnkept() {
 				oldest = r
 			}
 		}
-		oldest.gone.Store(true)
-		b.release(oldest)
+		b.lose(oldest)
 	}
 }
 
@@ -127,8 +140,11 @@ func (b *Book) retry(ctx context.Context) {
 			delete(b.unkept, a.r)
 		}
 		b.mu.Unlock()
-		if replaced && row != a.row {
-			b.forget(ctx, []int64{row})
+		switch {
+		case replaced && row != a.row:
+			b.forget(ctx, dropped{records: []int64{row}})
+		case a.body != nil && a.r.gone.Load(): // meanwhile
+			b.forget(ctx, dropped{bodies: []int64{row}})
 		}
 	}
 }

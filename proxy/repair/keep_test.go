@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"callgate/inspect"
+	"callgate/inspect/digest"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -163,7 +165,7 @@ func TestTwoTenantsWithEqualHistoriesShareNothing(t *testing.T) {
 	b := opened(t, newMemory(), Options{})
 	tenants := map[string]Tenant{}
 	for _, name := range []string{"one", "two", "three"} {
-		tenants[name] = Tenant{Key: name, Stable: name != "three", Family: "family", Session: "same"}
+		tenants[name] = Tenant{Key: name, Stable: name != "three", Exact: "equal", Family: "family", Session: "same"}
 	}
 	h := &history{units: []unit{
 		{calls: "call_9fK2xQ7b", says: "s", last: "l", all: "a"}, {calls: "call_0", says: "t", last: "m", all: "b"},
@@ -184,6 +186,54 @@ func TestTwoTenantsWithEqualHistoriesShareNothing(t *testing.T) {
 				t.Errorf("%s finds %s", other, got)
 			}
 		}
+	}
+}
+
+// Customers whose credentials show no name share a key.
+func TestTwoCredentialsOfOneClassShareNothingWithoutASession(t *testing.T) {
+	h := &history{units: []unit{
+		{calls: "call_9fK2xQ7b", says: "s", last: "l", all: "a"}, {calls: "call_0", says: "t", last: "m", all: "b"},
+		{says: "Done.", last: "n", all: "c"}, {answer: "msg_9fK2xQ7b"},
+	}}
+	const all = "0 put A0, 1 put A1, 2 put A2, 3 put A3"
+	later := &history{units: []unit{ // all before is another
+		{calls: "call_9fK2xQ7b", says: "s", last: "l", all: "x"}, {calls: "call_0", says: "t", last: "m", all: "y"}, {says: "Done.", last: "n", all: "z"},
+	}}
+	for _, tt := range []struct {
+		name                 string
+		kept, asked          Tenant
+		want, wantOfLaterOne string
+	}{
+		{"the same token", Tenant{Exact: "1", Session: "x"}, Tenant{Exact: "1", Session: "x"}, all, "0 put A0, 1 put A1, 2 put A2"},
+		{"the same token and no session", Tenant{Exact: "1"}, Tenant{Exact: "1"}, all, "0 put A0"},
+		{"a renewed token in the same session", Tenant{Exact: "1", Session: "x"}, Tenant{Exact: "2", Session: "x"}, all, ""},
+		{"a renewed token in the same long session", Tenant{Exact: "1", Session: strings.Repeat("x", 99)}, Tenant{Exact: "2", Session: strings.Repeat("x", 99)}, all, ""},
+		{"a renewed token without a session", Tenant{Exact: "1"}, Tenant{Exact: "2"}, "", ""},
+		{"a renewed token that claims a session that was not claimed before", Tenant{Exact: "1"}, Tenant{Exact: "2", Session: "x"}, "", ""},
+		{"a renewed token that claims none any more", Tenant{Exact: "1", Session: "x"}, Tenant{Exact: "2"}, "", ""},
+		{"another customer in an equal conversation", Tenant{Exact: "1", Session: "x"}, Tenant{Exact: "2", Session: "y"}, "", ""},
+		{"another customer with another long session", Tenant{Exact: "1", Session: strings.Repeat("x", 99)}, Tenant{Exact: "2", Session: strings.Repeat("x", 98) + "y"}, "", ""},
+		{"no credential at all", Tenant{}, Tenant{}, "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.kept.Key, tt.kept.Family, tt.asked.Key, tt.asked.Family = "class", "family", "class", "family"
+			m := newMemory()
+			b := opened(t, m, Options{})
+			for i, u := range h.units {
+				e := kept{calls: u.calls, answer: u.answer, says: u.says, last: u.last, all: u.all, put: fmt.Sprint("A", i), bound: true}.entry()
+				e.Tenant = tt.kept
+				keep(t, b, e)
+			}
+			for range 2 {
+				if got := words(find(t, b, tt.asked, h)); got != tt.want {
+					t.Errorf("found %q, want %q", got, tt.want)
+				}
+				if got := words(find(t, b, tt.asked, later)); got != tt.wantOfLaterOne {
+					t.Errorf("found %q, want %q, where all before is another", got, tt.wantOfLaterOne)
+				}
+				b = opened(t, m, Options{})
+			}
+		})
 	}
 }
 
@@ -332,7 +382,7 @@ func TestOpenNamesWhatIsWrong(t *testing.T) {
 		"the store fails":               {func(m *memory) { m.fail = errDisk }, errDisk.Error()},
 		"anchors are cut":               {func(m *memory) { m.rows[1] = row{tenant: "t", anchors: m.rows[1].anchors[:9]} }, "record 1"},
 		"anchors are empty":             {func(m *memory) { m.rows[1] = row{tenant: "t"} }, "record 1"},
-		"anchors are of a later one":    {func(m *memory) { m.rows[1].anchors[0] = 2 }, "unknown version"},
+		"anchors are of a later one":    {func(m *memory) { m.rows[1].anchors[0] = 99 }, "unknown version"},
 		"anchors have something behind": {func(m *memory) { m.rows[1] = row{tenant: "t", anchors: append(m.rows[1].anchors, 0)} }, "backup"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -345,9 +395,46 @@ func TestOpenNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
+// checkShelf counts again what a shelf has counted.
+func checkShelf(t *testing.T, b *Book, s *shelf) {
+	t.Helper()
+	places, lists, held, bytes := 0, 0, 0, 0
+	calls, shown, sizes := map[string]int{}, map[digest.Digest]int{}, map[int]int{}
+	for _, list := range s.places {
+		places += len(list)
+		for _, r := range list {
+			if b.byID[r.id] != r {
+				t.Errorf("a place leads to a record that is not in the book: %+v", r)
+			}
+			if r.body != nil {
+				held, bytes = held+1, bytes+r.size
+			}
+			if (r.body == nil) != r.gone.Load() {
+				t.Errorf("record %d is held as though its body were not gone, or the other way", r.id)
+			}
+			sizes[len(r.calls)]++
+			shown[r.shown]++
+			for _, id := range r.calls {
+				if strong(id) {
+					calls[id]++
+				}
+			}
+		}
+	}
+	for _, list := range s.lists {
+		lists += len(list)
+	}
+	if n := s.order.Len(); places != n || lists > n || s.held.Len() != held || s.bytes != bytes {
+		t.Errorf("%d records: %d in places, %d by lists; %d of %d held, %d of %d bytes", n, places, lists, s.held.Len(), held, s.bytes, bytes)
+	}
+	if !maps.Equal(calls, s.calls) || !maps.Equal(shown, s.shown) || !maps.Equal(sizes, s.sizes) {
+		t.Errorf("counted %v, %v and %v, want %v, %v and %v", s.calls, s.shown, s.sizes, calls, shown, sizes)
+	}
+}
+
 func TestManyAtOnce(t *testing.T) {
 	m := newMemory()
-	b := opened(t, m, Options{Limit: 60, Cache: 2000, Report: func(err error) {
+	b := opened(t, m, Options{Limit: 60, TenantLimit: 17, TenantBytes: 1000, Cache: 2000, Report: func(err error) {
 		if !errors.Is(err, errDisk) {
 			t.Error(err)
 		}
@@ -386,19 +473,13 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	all.Wait()
 	keep(t, b, kept{says: "last", put: "x"}.entry())
-	if len(b.byID) > 60 || b.order.Len() != len(b.byID) {
-		t.Errorf("%d records, %d in order", len(b.byID), b.order.Len())
+	if len(b.byID) > 60 || len(b.ranks) != len(b.shelves) {
+		t.Errorf("%d records, %d shelves of %d", len(b.byID), len(b.ranks), len(b.shelves))
 	}
 	n := 0
 	for _, s := range b.shelves {
-		n += s.records
-		for id, list := range s.calls {
-			for _, r := range list {
-				if b.byID[r.id] != r {
-					t.Errorf("%s leads to a record that is not in the book", id)
-				}
-			}
-		}
+		n += s.order.Len()
+		checkShelf(t, b, s)
 	}
 	if n != len(b.byID) {
 		t.Errorf("the shelves hold %d records of %d", n, len(b.byID))

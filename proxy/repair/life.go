@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"container/heap"
 	"context"
 	"fmt"
 	"time"
@@ -21,18 +22,20 @@ func (b *Book) sweep(ctx context.Context, now time.Time) {
 	var bodies, records []*record
 	var bodyRows, rows []int64
 	b.mu.RLock()
-	for e := b.order.Back(); e != nil; e = e.Prev() {
-		r := e.Value.(*record)
-		switch age := time.Duration(now.UnixNano() - r.used); {
-		case age >= recordLife:
-			records = append(records, r)
-			rows = appendRow(rows, r)
-		case age >= bodyLife && !r.gone.Load():
-			bodies = append(bodies, r)
-			bodyRows = appendRow(bodyRows, r)
-		}
-		if time.Duration(now.UnixNano()-r.used) < bodyLife {
-			break
+	for _, s := range b.ranks {
+		for e := s.order.Back(); e != nil; e = e.Prev() {
+			r := e.Value.(*record)
+			age := time.Duration(now.UnixNano() - r.used)
+			if age < bodyLife {
+				break
+			}
+			if age >= recordLife {
+				records = append(records, r)
+				rows = appendRow(rows, r)
+			} else if !r.gone.Load() {
+				bodies = append(bodies, r)
+				bodyRows = appendRow(bodyRows, r)
+			}
 		}
 	}
 	b.mu.RUnlock()
@@ -46,8 +49,7 @@ func (b *Book) sweep(ctx context.Context, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, r := range bodies {
-		r.gone.Store(true)
-		b.release(r)
+		b.lose(r)
 	}
 	for _, r := range records {
 		if b.byID[r.id] == r {
@@ -56,15 +58,32 @@ func (b *Book) sweep(ctx context.Context, now time.Time) {
 	}
 }
 
-// evict takes the records out of the book that are beyond its limit, those that
-// were of no use for longest, and gives their rows; mu is held.
-func (b *Book) evict() (rows []int64) {
-	for len(b.byID) > b.limit {
-		r := b.order.Back().Value.(*record)
-		rows = appendRow(rows, r)
+// dropped are the rows of what had to go.
+type dropped struct{ bodies, records []int64 }
+
+// trim takes out of the book what is beyond the bounds of one tenant, its own
+// that was of no use for longest: bodies first; mu is held.
+func (b *Book) trim(s *shelf, d *dropped) {
+	for s.bytes > b.tenantBytes && s.held.Len() > 1 {
+		r := s.held.Back().Value.(*record)
+		d.bodies = appendRow(d.bodies, r)
+		b.lose(r)
+	}
+	for s.order.Len() > b.tenantLimit {
+		r := s.oldest()
+		d.records = appendRow(d.records, r)
 		b.remove(r)
 	}
-	return rows
+}
+
+// evict takes out of the book what is beyond its limit, from the tenants with
+// the most records, so that none can take the place of others; mu is held.
+func (b *Book) evict(d *dropped) {
+	for len(b.byID) > b.limit {
+		r := b.ranks[0].oldest()
+		d.records = appendRow(d.records, r)
+		b.remove(r)
+	}
 }
 
 func appendRow(rows []int64, r *record) []int64 {
@@ -74,12 +93,12 @@ func appendRow(rows []int64, r *record) []int64 {
 	return append(rows, r.row)
 }
 
-// forget drops rows that are no longer in the book.
-func (b *Book) forget(ctx context.Context, rows []int64) {
-	if len(rows) == 0 {
+// forget drops from the store what is no longer in the book.
+func (b *Book) forget(ctx context.Context, d dropped) {
+	if len(d.bodies)+len(d.records) == 0 {
 		return
 	}
-	if err := b.store.DropRepairs(ctx, nil, rows); err != nil {
+	if err := b.store.DropRepairs(ctx, d.bodies, d.records); err != nil {
 		b.report(fmt.Errorf("repair: records that were given up cannot be dropped: %w", err))
 	}
 }
@@ -102,7 +121,9 @@ func (b *Book) use(ctx context.Context, records []*record) {
 	for _, r := range records {
 		if due(r) && b.byID[r.id] == r {
 			r.used = now.UnixNano()
-			b.order.MoveToFront(r.place)
+			s := b.shelves[r.tenant]
+			s.use(r)
+			heap.Fix(&b.ranks, s.rank)
 			rows = appendRow(rows, r)
 		}
 	}

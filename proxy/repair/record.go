@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"container/list"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 
 	"callgate/inspect"
@@ -21,15 +23,19 @@ type record struct {
 	calls                   []string
 	shown, last, all        digest.Digest
 	behind                  digest.Digest // the answer before, by its calls; zero for none
+	list                    digest.Digest // this one, by its calls; zero for none
+	exact                   digest.Digest // of Tenant.Exact; zero for none
 	put                     digest.Digest // of the body: what is put back
 	does                    digest.Digest // of the same, but for the ids in it
+	size                    int           // of the body, as it is kept
 	bound                   bool
 
-	id    ID
-	row   int64         // in the store, 0 when it was never there; under Book.mu
-	used  int64         // nanoseconds since 1970; under Book.mu
-	place *list.Element // in Book.order; under Book.mu
-	gone  atomic.Bool   // the body is
+	id   ID
+	row  int64         // in the store, 0 when it was never there; under Book.mu
+	used int64         // nanoseconds since 1970; under Book.mu
+	turn *list.Element // in shelf.order; under Book.mu
+	body *list.Element // in shelf.held, nil when the body is gone; under Book.mu
+	gone atomic.Bool   // the body is
 }
 
 // body is what a record puts back.
@@ -39,29 +45,81 @@ type body struct {
 	size    int // roughly, in memory
 }
 
-// newRecord gives the record of e and its body as it is kept.
+// newRecord gives the record of e and its body as it is kept: nil when it is
+// too large to be. Texts are copied: they may share memory with a whole request
+// or answer.
 func newRecord(e Entry) (*record, []byte) {
 	put := writeBody(e.Told.Rounds, e.Told.Notices)
 	r := &record{
-		tenant: e.Tenant.Key, family: e.Tenant.Family, session: e.Tenant.Session,
-		answer: e.Told.Unit.Answer, calls: append([]string(nil), e.Told.Unit.Calls...),
-		shown: e.Told.Shown, last: e.Last, all: e.All, behind: callsBehind(e.Before), put: sum(put), does: sum(withoutIDs(e.Told)), bound: e.Told.Bound,
+		tenant: e.Tenant.Key, family: e.Tenant.Family, session: strings.Clone(shortSession(e.Tenant.Session)), exact: exactly(e.Tenant),
+		answer: strings.Clone(short(e.Told.Unit.Answer)), shown: e.Told.Shown, last: e.Last, all: e.All,
+		behind: listed(e.Before), list: listed(e.Told.Unit.Calls),
+		put: sum(put), does: sum(withoutIDs(e.Told)), size: len(put), bound: e.Told.Bound,
+	}
+	for _, id := range e.Told.Unit.Calls {
+		r.calls = append(r.calls, strings.Clone(short(id)))
+	}
+	if r.size > largestBody {
+		r.size, put = 0, nil
+		r.gone.Store(true)
 	}
 	return r, put
 }
 
-// callsBehind names the answer that stands before one by its calls: zero when
-// none of their ids is strong.
-func callsBehind(calls []string) digest.Digest {
-	if !slices.ContainsFunc(calls, strong) {
+// exactly gives what records hold of Tenant.Exact, zero for none.
+func exactly(t Tenant) digest.Digest {
+	if t.Exact == "" {
 		return digest.Digest{}
 	}
-	var w digest.Writer
-	for _, id := range calls {
-		w.Part(digest.Call)
-		w.Plain(id)
+	return sum([]byte(t.Exact))
+}
+
+// listed names an answer by its calls: zero when none of their ids is strong.
+func listed(calls []string) digest.Digest {
+	if !slices.ContainsFunc(calls, strongShort) {
+		return digest.Digest{}
 	}
-	return w.Sum()
+	var w writer
+	w.int(len(calls))
+	for _, id := range calls {
+		w.string(short(id))
+	}
+	return sum(w.b)
+}
+
+// The longest ids of calls and answers, and the longest sessions, that records
+// hold as they are. Of longer ones they hold a digest.
+const (
+	longestID      = 128
+	longestSession = 64
+)
+
+// short gives what records hold of the id of a call or an answer.
+func short(id string) string {
+	if len(id) <= longestID {
+		return id
+	}
+	s := hex.EncodeToString(sumOf(id))
+	if !strong(id) {
+		s += "-x" // which is not strong either
+	}
+	return s
+}
+
+// shortSession gives what records hold of a session.
+func shortSession(session string) string {
+	if len(session) <= longestSession {
+		return session
+	}
+	return hex.EncodeToString(sumOf(session))
+}
+
+// strongShort reports whether id is strong as records hold it.
+func strongShort(id string) bool { return strong(short(id)) }
+
+func sumOf(text string) []byte {
+	s := sha256.Sum256([]byte(text))
+	return s[:]
 }
 
 // withoutIDs gives a body in which ids are numbers, to tell whether two do the
@@ -87,7 +145,7 @@ func sum(body []byte) digest.Digest {
 
 // The first byte of anchors and bodies as they are kept.
 const (
-	anchorsVersion = 1
+	anchorsVersion = 2
 	bodyVersion    = 1
 )
 
@@ -96,11 +154,12 @@ func (r *record) anchors() []byte {
 	var w writer
 	w.byte(anchorsVersion)
 	w.bool(r.bound)
+	w.int(r.size)
 	for _, s := range []string{r.family, r.session, r.answer} {
 		w.string(s)
 	}
 	w.strings(r.calls)
-	for _, d := range []digest.Digest{r.shown, r.last, r.all, r.behind, r.put, r.does} {
+	for _, d := range []digest.Digest{r.shown, r.last, r.all, r.behind, r.list, r.exact, r.put, r.does} {
 		w.digest(d)
 	}
 	return w.b
@@ -113,11 +172,14 @@ func (r *record) read(anchors []byte) error {
 		return errVersion
 	}
 	r.bound = in.bool()
+	if r.size = in.int(); r.size < 0 {
+		return errDamaged
+	}
 	for _, s := range []*string{&r.family, &r.session, &r.answer} {
 		*s = in.string()
 	}
 	r.calls = in.strings()
-	for _, d := range []*digest.Digest{&r.shown, &r.last, &r.all, &r.behind, &r.put, &r.does} {
+	for _, d := range []*digest.Digest{&r.shown, &r.last, &r.all, &r.behind, &r.list, &r.exact, &r.put, &r.does} {
 		*d = in.digest()
 	}
 	return in.end()

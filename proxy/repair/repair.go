@@ -30,13 +30,18 @@
 // with everything before it the same, if there are any, and of those the ones
 // of the session that the request claims. When records are left that would put
 // different things there, nothing is put there; of those that differ in ids
-// alone the oldest counts. Of several units that rule 3 gives one record, it
-// belongs to the one with everything before it the same, and to none when there
-// is no such unit. A record that was found by a rule is no more looked for by a
-// later one.
+// alone the oldest counts. A record that was found by a rule is no more looked
+// for by a later one, and each is put into one unit only: of several units that
+// one fallback of rule 3 gives the same records, each gets its own when there
+// are as many and they differ in ids alone, the oldest first, and none gets any
+// when not. An answer that is named twice is an error.
 //
-// Where the credential shows no stable identity, rules 2 and 3 want all three
-// the same: what was shown, the message before it, and all before that.
+// Where the credential shows no stable identity, several customers may share a
+// key. The rules are then for the records of the same credential, to the byte.
+// One that was kept for another is found only when the request claims its
+// session and what was shown, the message before it, and all before that are
+// the same, and by rule 1 when the request claims its session and the answer's
+// id is strong.
 //
 // Where a record has lost its body and only what it is found by is left, or
 // several fit, thinking that was bound to what stood there is taken out of the
@@ -45,7 +50,7 @@ package repair
 
 import (
 	"cmp"
-	"container/list"
+	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -64,12 +69,16 @@ type Tenant struct {
 	// it. An empty one has no records.
 	Key string
 	// Stable says that the credential shows the same identity for as long as a
-	// conversation lasts. Without it a match needs the whole chain.
+	// conversation lasts, and nobody else's. Without it records of another
+	// Exact need their session and the whole chain.
 	Stable bool
+	// Exact is a keyed hash of the credential as it is, to the byte. An empty
+	// one is equal to none.
+	Exact string
 	// Family is the dialect's name.
 	Family string
 	// Session is the claimed one, "" for none: it only ever decides between
-	// records that match otherwise.
+	// records that match otherwise, or is wanted beside what else must match.
 	Session string
 }
 
@@ -97,7 +106,8 @@ type Store interface {
 	// An error of each ends it and is returned.
 	Repairs(ctx context.Context, each func(id int64, tenant string, anchors []byte, used time.Time, body bool) error) error
 	// KeepRepair keeps a record durably and returns its id. Where replace is
-	// the id of one of that tenant, the record takes its place.
+	// the id of one of that tenant, the record takes its place. With a nil body
+	// it is kept as one whose body was dropped.
 	KeepRepair(ctx context.Context, replace int64, tenant string, anchors, body []byte, used time.Time) (int64, error)
 	// RepairBody gives a body as it was kept; nil when it was dropped.
 	RepairBody(ctx context.Context, id int64) ([]byte, error)
@@ -109,9 +119,16 @@ type Store interface {
 
 // Options set how a Book works. The zero value is a good one.
 type Options struct {
-	// Limit is how many records are kept at most, those without body included;
-	// the ones that were of no use for longest go first. 0 is 200,000.
+	// Limit is how many records are kept at most, those without body included.
+	// Beyond it the tenant with the most records loses the one that was of no
+	// use for longest. 0 is 200,000.
 	Limit int
+	// TenantLimit is how many of them are one tenant's at most, and TenantBytes
+	// how many bytes of bodies are kept for it; the newest body is, whatever
+	// its size. Beyond them the tenant's own go that were of no use for
+	// longest: bodies, of which what they are found by stays, and records. 0 is
+	// 10,000 and 64 MiB.
+	TenantLimit, TenantBytes int
 	// Cache is how many bytes of bodies are held in memory. 0 is 64 MiB.
 	Cache int
 	// Report is told of what failed in the store without harm to a request:
@@ -122,27 +139,38 @@ type Options struct {
 }
 
 const (
-	defaultLimit = 200_000
-	defaultCache = 64 << 20
+	defaultLimit       = 200_000
+	defaultTenantLimit = 10_000
+	defaultTenantBytes = 64 << 20
+	defaultCache       = 64 << 20
 )
+
+// largestBody is how large a body is at most, as it is kept.
+const largestBody = 16 << 20
 
 // ErrLost reports a request that goes on with an answer which the provider
 // holds, and from which calls were withheld that can no longer be answered: no
 // such request can be made right.
 var ErrLost = errors.New("what was withheld in it is no longer known; begin a new conversation")
 
+// ErrTooLarge reports an entry of which only what it is found by was kept.
+var ErrTooLarge = errors.New("what was withheld is larger than what is kept of a turn (16 MiB)")
+
 // Book holds the records. Its methods may be called side by side.
 type Book struct {
 	store  Store
 	limit  int
 	report func(error)
-	cache  cache
-	swept  atomic.Int64 // when old records were last looked for
+
+	tenantLimit, tenantBytes int
+
+	cache cache
+	swept atomic.Int64 // when old records were last looked for
 
 	mu      sync.RWMutex
 	shelves map[string]*shelf
 	byID    map[ID]*record
-	order   list.List // of *record, the one that was of use last in front
+	ranks   ranks
 	nextID  ID
 	// unkept are the records that the store has failed to keep, with their
 	// bodies.
@@ -154,15 +182,12 @@ type Book struct {
 
 // Open reads the records of a store.
 func Open(ctx context.Context, s Store, o Options) (*Book, error) {
-	b := &Book{store: s, limit: o.Limit, report: o.Report,
+	b := &Book{store: s, report: o.Report,
 		shelves: map[string]*shelf{}, byID: map[ID]*record{}, unkept: map[*record][]byte{}}
-	if b.limit <= 0 {
-		b.limit = defaultLimit
-	}
-	b.cache.max = o.Cache
-	if b.cache.max <= 0 {
-		b.cache.max = defaultCache
-	}
+	b.limit = orDefault(o.Limit, defaultLimit)
+	b.tenantLimit = orDefault(o.TenantLimit, defaultTenantLimit)
+	b.tenantBytes = orDefault(o.TenantBytes, defaultTenantBytes)
+	b.cache.max = orDefault(o.Cache, defaultCache)
 	if b.report == nil {
 		b.report = func(error) {}
 	}
@@ -185,9 +210,21 @@ func Open(ctx context.Context, s Store, o Options) (*Book, error) {
 	for _, r := range all {
 		b.add(r)
 	}
-	b.forget(ctx, b.evict())
+	var d dropped
+	for _, s := range slices.Clone(b.ranks) {
+		b.trim(s, &d)
+	}
+	b.evict(&d)
+	b.forget(ctx, d)
 	b.sweep(ctx, time.Now())
 	return b, nil
+}
+
+func orDefault(n, otherwise int) int {
+	if n <= 0 {
+		return otherwise
+	}
+	return n
 }
 
 // intern gives one string for equal ones: tenants and dialects are few.
@@ -216,22 +253,37 @@ func (b *Book) add(r *record) {
 		r.id = b.nextID
 	}
 	b.byID[r.id] = r
-	r.place = b.order.PushFront(r)
 	s := b.shelves[r.tenant]
-	if s == nil {
-		s = newShelf()
-		b.shelves[r.tenant] = s
+	if s != nil {
+		s.add(r)
+		heap.Fix(&b.ranks, s.rank)
+		return
 	}
+	s = newShelf()
 	s.add(r)
+	b.shelves[r.tenant] = s
+	heap.Push(&b.ranks, s)
 }
 
 // remove takes r out of the book; mu is held.
 func (b *Book) remove(r *record) {
 	delete(b.byID, r.id)
-	b.order.Remove(r.place)
 	s := b.shelves[r.tenant]
-	if s.remove(r); s.records == 0 {
+	if s.order.Len() == 1 {
+		heap.Remove(&b.ranks, s.rank)
 		delete(b.shelves, r.tenant)
+	} else {
+		s.remove(r)
+		heap.Fix(&b.ranks, s.rank)
+	}
+	b.release(r)
+}
+
+// lose leaves of r only what it is found by; mu is held.
+func (b *Book) lose(r *record) {
+	r.gone.Store(true)
+	if b.byID[r.id] == r {
+		b.shelves[r.tenant].lose(r)
 	}
 	b.release(r)
 }

@@ -2,13 +2,23 @@ package repair
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+)
+
+var (
+	longStrong = "call_" + strings.Repeat("9fK2xQ7b", 100)
+	longWeak   = strings.Repeat("run-tool-", 100)
 )
 
 func TestWhereARecordBelongs(t *testing.T) {
 	unstable := whole
 	unstable.Stable = false
+	renewed := unstable
+	renewed.Exact = "renewed"
+	stranger := renewed
+	stranger.Session = "a stranger's"
 	unclaimed := whole
 	unclaimed.Session = ""
 	for _, tt := range []struct {
@@ -88,6 +98,22 @@ func TestWhereARecordBelongs(t *testing.T) {
 			records: []kept{{calls: "call_9fK2xQ7b", says: "s", put: "A", gone: true, bound: true}, {calls: "call_9fK2xQ7b", says: "s", put: "B", gone: true, bound: true}},
 			units:   []unit{{calls: "call_9fK2xQ7b", says: "s"}}, want: "0 unbind"},
 
+		{name: "a long id finds its record",
+			records: []kept{{calls: longStrong, says: "s", put: "A"}},
+			units:   []unit{{calls: longStrong, says: "other"}}, want: "0 put A edited"},
+		{name: "another long id does not",
+			records: []kept{{calls: longStrong, says: "s", put: "A"}},
+			units:   []unit{{calls: longStrong + "x", says: "s"}}, want: ""},
+		{name: "a long weak id stays a weak one",
+			records: []kept{{calls: longWeak, says: "s", put: "A"}},
+			units:   []unit{{calls: longWeak, says: "other"}}, want: ""},
+		{name: "a long id of an answer finds its record",
+			records: []kept{{answer: longStrong, says: "s", put: "A"}},
+			units:   []unit{{answer: longStrong}}, want: "0 put A"},
+		{name: "several that are gone and not all of them bound do not do the same",
+			records: []kept{{calls: "call_9fK2xQ7b", says: "s", put: "A", gone: true}, {calls: "call_9fK2xQ7b", says: "s", put: "B", gone: true}, {calls: "call_9fK2xQ7b", says: "s", put: "A", gone: true, bound: true}},
+			units:   []unit{{calls: "call_9fK2xQ7b", says: "s"}}, want: "0 unbind, 1 ambiguous"},
+
 		// By digests.
 		{name: "a text behind the same message",
 			records: []kept{{says: "s", last: "l", all: "a", put: "A"}},
@@ -136,6 +162,34 @@ func TestWhereARecordBelongs(t *testing.T) {
 		{name: "two units and two records that put the same back",
 			records: []kept{{says: "s", last: "l", all: "a", put: "A"}, {says: "s", last: "l", all: "b", put: "A"}},
 			units:   []unit{{says: "s", last: "l", all: "?"}, {says: "s", last: "l", all: "??"}}, want: "0 put A, 1 put A"},
+		{name: "two units and their two records of one session that differ are none's",
+			records: []kept{{says: "s", last: "l", all: "a", put: "A", bound: true}, {says: "s", last: "l", all: "b", put: "B"}},
+			units:   []unit{{says: "s", last: "l", all: "?"}, {says: "s", last: "l", all: "??"}}, want: "0 unbind, 1 unbind, 2 ambiguous"},
+		{name: "units that say the same behind the same calls cannot share a record",
+			records: []kept{{says: "s", last: "l", all: "a", before: "call_9fK2xQ7b", put: "A", session: "else"}},
+			units:   []unit{{calls: "call_9fK2xQ7b", says: "x"}, {says: "s", last: "l", all: "?"}, {calls: "call_9fK2xQ7b", says: "x"}, {says: "s", last: "l", all: "??"}},
+			want:    "2 ambiguous"},
+		{name: "units behind the same calls that cannot share a record think no more",
+			records: []kept{{says: "s", last: "l", all: "a", before: "call_9fK2xQ7b", put: "A", bound: true}},
+			units:   []unit{{calls: "call_9fK2xQ7b", says: "x"}, {says: "s", last: "l", all: "?"}, {calls: "call_9fK2xQ7b", says: "x"}, {says: "s", last: "l", all: "??"}},
+			want:    "1 unbind, 3 unbind, 2 ambiguous"},
+		{name: "of units behind the same calls the record is the one's with everything before it the same, and not the other's",
+			records: []kept{{says: "s", last: "l", all: "a", before: "call_9fK2xQ7b", put: "A"}},
+			units:   []unit{{calls: "call_9fK2xQ7b", says: "x"}, {says: "s", last: "l", all: "?"}, {calls: "call_9fK2xQ7b", says: "x"}, {says: "s", last: "l", all: "a"}},
+			want:    "3 put A"},
+		{name: "units behind the same calls have one of two equal records each",
+			records: []kept{{says: "s", last: "l", all: "a", before: "call_9fK2xQ7b", put: "A"}, {says: "s", last: "l", all: "b", before: "call_9fK2xQ7b", put: "A"}},
+			units:   []unit{{calls: "call_9fK2xQ7b", says: "x"}, {says: "s", last: "l", all: "?"}, {calls: "call_9fK2xQ7b", says: "x"}, {says: "s", last: "l", all: "??"}},
+			want:    "1 put A, 3 put A"},
+		{name: "three units cannot share two equal records",
+			records: []kept{{says: "s", last: "l", all: "a", put: "A"}, {says: "s", last: "l", all: "b", put: "A"}},
+			units:   []unit{{says: "s", last: "l", all: "1"}, {says: "s", last: "l", all: "2"}, {says: "s", last: "l", all: "3"}}, want: "3 ambiguous"},
+		{name: "the same place twice, to the first message, cannot share a record",
+			records: []kept{{says: "s", last: "l", all: "a", put: "A"}},
+			units:   []unit{{says: "s", last: "l", all: "a"}, {says: "s", last: "l", all: "a"}}, want: "2 ambiguous"},
+		{name: "a record of an answer that the provider holds is not found again by an id",
+			records: []kept{{answer: "msg_01", calls: "call_9fK2xQ7b", says: "s", last: "l", put: "A"}},
+			units:   []unit{{calls: "call_9fK2xQ7b", says: "s", last: "l"}, {answer: "msg_01"}}, want: "1 put A"},
 		{name: "a record that was found by an id is not found again by digests",
 			records: []kept{{calls: "call_9fK2xQ7b", says: "s", last: "l", put: "A"}},
 			units:   []unit{{calls: "x", says: "s", last: "l"}, {calls: "call_9fK2xQ7b", says: "s", last: "?"}}, want: "1 put A"},
@@ -160,34 +214,57 @@ func TestWhereARecordBelongs(t *testing.T) {
 			records: []kept{{says: "s", last: "l", all: "a", put: "A", bound: true}, {says: "s", last: "l", all: "a", put: "B"}},
 			units:   []unit{{says: "s", last: "l", all: "a"}}, want: "0 unbind, 1 ambiguous"},
 
-		// Without a stable identity.
-		{name: "the whole chain is wanted of an unstable tenant", tenant: unstable,
-			records: []kept{{says: "s", last: "l", all: "a", put: "A"}},
-			units:   []unit{{says: "s", last: "l", all: "a"}}, want: "0 put A"},
-		{name: "all before it must be the same", tenant: unstable,
-			records: []kept{{says: "s", last: "l", all: "a", put: "A"}},
-			units:   []unit{{says: "s", last: "l", all: "b"}}, want: ""},
-		{name: "the message before it must be the same", tenant: unstable,
-			records: []kept{{says: "s", last: "l", all: "a", put: "A"}},
-			units:   []unit{{says: "s", last: "m", all: "a"}}, want: ""},
-		{name: "an id of an unstable tenant wants the whole chain too", tenant: unstable,
-			records: []kept{{calls: "call_9fK2xQ7b", says: "s", last: "l", all: "a", put: "A"}},
-			units:   []unit{{calls: "call_9fK2xQ7b", says: "s", last: "l", all: "b"}}, want: ""},
-		{name: "an id of an unstable tenant with the whole chain", tenant: unstable,
-			records: []kept{{calls: "call_9fK2xQ7b", says: "s", last: "l", all: "a", put: "A"}},
-			units:   []unit{{calls: "call_9fK2xQ7b", says: "s", last: "l", all: "a"}}, want: "0 put A"},
-		{name: "an unstable tenant's unit is never edited", tenant: unstable,
-			records: []kept{{calls: "call_9fK2xQ7b", says: "s", last: "l", all: "a", put: "A"}},
-			units:   []unit{{calls: "call_9fK2xQ7b", says: "other", last: "l", all: "a"}}, want: ""},
-		{name: "an unstable tenant's cut conversation is not known as its own", tenant: unstable,
-			records: []kept{{says: "s", last: "l", all: "a", put: "A", bound: true}},
-			units:   []unit{{says: "s", last: "m", all: "b"}}, want: ""},
-		{name: "an unstable tenant's whole chain with a gone body", tenant: unstable,
-			records: []kept{{says: "s", last: "l", all: "a", put: "A", gone: true, bound: true}},
-			units:   []unit{{says: "s", last: "l", all: "a"}}, want: "0 unbind"},
-		{name: "an unstable tenant's two records of one chain", tenant: unstable,
+		// Without a stable identity, with the same credential.
+		{name: "the rules are the same for the same credential", tenant: unstable,
+			records: []kept{{says: "s", last: "l", all: "a", put: "A"}, {calls: "call_9fK2xQ7b", says: "t", put: "B"}},
+			units:   []unit{{says: "s", last: "l", all: "?"}, {calls: "call_9fK2xQ7b", says: "other"}}, want: "0 put A, 1 put B edited"},
+		{name: "the same credential's two records of one chain", tenant: unstable,
 			records: []kept{{says: "s", last: "l", all: "a", put: "A"}, {says: "s", last: "l", all: "a", put: "B"}},
 			units:   []unit{{says: "s", last: "l", all: "a"}}, want: "1 ambiguous"},
+		{name: "the same credential's answer is found by a weak id", tenant: unstable,
+			records: []kept{{answer: "msg_01", put: "A"}},
+			units:   []unit{{answer: "msg_01"}}, want: "0 put A"},
+
+		// With another one.
+		{name: "the whole chain is wanted of a renewed credential", tenant: renewed,
+			records: []kept{{says: "s", last: "l", all: "a", put: "A"}},
+			units:   []unit{{says: "s", last: "l", all: "a"}}, want: "0 put A"},
+		{name: "all before it must be the same", tenant: renewed,
+			records: []kept{{says: "s", last: "l", all: "a", put: "A"}},
+			units:   []unit{{says: "s", last: "l", all: "b"}}, want: ""},
+		{name: "the message before it must be the same", tenant: renewed,
+			records: []kept{{says: "s", last: "l", all: "a", put: "A"}},
+			units:   []unit{{says: "s", last: "m", all: "a"}}, want: ""},
+		{name: "the unit before it is not enough", tenant: renewed,
+			records: []kept{{says: "s", last: "l", all: "a", before: "call_9fK2xQ7b", put: "A"}},
+			units:   []unit{{calls: "call_9fK2xQ7b", says: "x"}, {says: "s", last: "l", all: "b"}}, want: ""},
+		{name: "an id wants the whole chain too", tenant: renewed,
+			records: []kept{{calls: "call_9fK2xQ7b", says: "s", last: "l", all: "a", put: "A"}},
+			units:   []unit{{calls: "call_9fK2xQ7b", says: "s", last: "l", all: "b"}}, want: ""},
+		{name: "an id with the whole chain", tenant: renewed,
+			records: []kept{{calls: "call_9fK2xQ7b", says: "s", last: "l", all: "a", put: "A"}},
+			units:   []unit{{calls: "call_9fK2xQ7b", says: "s", last: "l", all: "a"}}, want: "0 put A"},
+		{name: "a unit of a renewed credential's is never edited", tenant: renewed,
+			records: []kept{{calls: "call_9fK2xQ7b", says: "s", last: "l", all: "a", put: "A"}},
+			units:   []unit{{calls: "call_9fK2xQ7b", says: "other", last: "l", all: "a"}}, want: ""},
+		{name: "a renewed credential's whole chain with a gone body", tenant: renewed,
+			records: []kept{{says: "s", last: "l", all: "a", put: "A", gone: true, bound: true}},
+			units:   []unit{{says: "s", last: "l", all: "a"}}, want: "0 unbind"},
+		{name: "a record of the same credential counts by an id when one of another does not", tenant: renewed,
+			records: []kept{{calls: "call_9fK2xQ7b", says: "s", put: "A"}, {calls: "call_9fK2xQ7b", says: "s", put: "B", exact: "renewed"}},
+			units:   []unit{{calls: "call_9fK2xQ7b", says: "s", last: "l"}}, want: "0 put B"},
+		{name: "a record of the same credential counts by digests when one of another does not", tenant: renewed,
+			records: []kept{{says: "s", last: "l", put: "A"}, {says: "s", last: "l", put: "B", exact: "renewed"}},
+			units:   []unit{{says: "s", last: "l", all: "?"}}, want: "0 put B"},
+		{name: "a renewed credential's answer is found by a strong id", tenant: renewed,
+			records: []kept{{answer: "msg_9fK2xQ7b", put: "A"}},
+			units:   []unit{{answer: "msg_9fK2xQ7b"}}, want: "0 put A"},
+		{name: "a renewed credential's answer is not found by a weak id", tenant: renewed,
+			records: []kept{{answer: "msg_01", put: "A"}},
+			units:   []unit{{answer: "msg_01"}}, want: ""},
+		{name: "another session finds nothing of another credential's", tenant: stranger,
+			records: []kept{{calls: "call_9fK2xQ7b", answer: "msg_9fK2xQ7b", says: "s", last: "l", all: "a", put: "A", bound: true}},
+			units:   []unit{{calls: "call_9fK2xQ7b", says: "s", last: "l", all: "a"}, {says: "s", last: "l", all: "a"}, {answer: "msg_9fK2xQ7b"}}, want: ""},
 
 		// Answers that the provider holds.
 		{name: "the id of an answer finds its record",
@@ -202,12 +279,6 @@ func TestWhereARecordBelongs(t *testing.T) {
 		{name: "a unit that names an answer is found by that alone",
 			records: []kept{{says: "", last: "", put: "A"}, {calls: "call_9fK2xQ7b", says: "", put: "B"}},
 			units:   []unit{{answer: "msg_01", calls: "call_9fK2xQ7b"}}, want: ""},
-		{name: "an unstable tenant's answer is found by a strong id", tenant: unstable,
-			records: []kept{{answer: "msg_9fK2xQ7b", put: "A"}},
-			units:   []unit{{answer: "msg_9fK2xQ7b"}}, want: "0 put A"},
-		{name: "an unstable tenant's answer is not found by a weak id", tenant: unstable,
-			records: []kept{{answer: "msg_01", put: "A"}},
-			units:   []unit{{answer: "msg_01"}}, want: ""},
 
 		// Whose.
 		{name: "another tenant's record is not found by ids",
@@ -224,10 +295,17 @@ func TestWhereARecordBelongs(t *testing.T) {
 			if tt.tenant == (Tenant{}) {
 				tt.tenant = whole
 			}
+			for i := range tt.records {
+				tt.records[i].id = fmt.Sprint("record ", i)
+			}
 			b, _ := bookOf(t, tt.records...)
 			h := &history{units: tt.units}
-			if got := words(find(t, b, tt.tenant, h)); got != tt.want {
+			f := find(t, b, tt.tenant, h)
+			if got := words(f); got != tt.want {
 				t.Errorf("found %q, want %q", got, tt.want)
+			}
+			if id := putTwice(f); id != "" {
+				t.Errorf("%s is put back twice", id)
 			}
 		})
 	}
@@ -242,10 +320,11 @@ func TestAnAnswerThatCannotBeMadeRightIsAnError(t *testing.T) {
 	}{
 		{"its body is gone", []kept{{answer: "msg_01", put: "A", gone: true}}, "no longer known", true},
 		{"two records of it differ", []kept{{answer: "msg_01", put: "A"}, {answer: "msg_01", put: "B"}}, "several", false},
+		{"it is named twice", []kept{{answer: "msg_02", put: "B"}, {answer: "msg_01", put: "A"}}, "twice", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b, _ := bookOf(t, tt.records...)
-			f, err := b.Find(t.Context(), whole, &history{units: []unit{{says: "x"}, {answer: "msg_01"}}})
+			f, err := b.Find(t.Context(), whole, &history{units: []unit{{says: "x"}, {answer: "msg_02"}, {answer: "msg_01"}, {answer: "msg_01"}}})
 			if err == nil || f.Mends != nil || errors.Is(err, ErrLost) != tt.lost {
 				t.Fatalf("found %+v, %v", f, err)
 			}
