@@ -335,13 +335,27 @@ func TestWhatAClientWasShownThatHungUpIsRepaired(t *testing.T) {
 			},
 			say(sse, "T end\nE\n"),
 		}}
-		r := newRig(t, s.ServeHTTP, resuming(t, &shelf{}))
+		store := &shelf{}
+		r := newRig(t, s.ServeHTTP, resuming(t, store))
 		defer r.end()
 		resp := r.post(t, "/v1/lines", "ask\n", "Authorization", "Bearer k")
 		<-r.person
 		synctest.Wait()
 		resp.Body.Close() // the user has had enough
-		synctest.Wait()
+		kept := func() int {
+			store.mu.Lock()
+			defer store.mu.Unlock()
+			return store.kept
+		}
+		for range 100 {
+			if synctest.Wait(); kept() == 2 {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if kept() != 2 {
+			t.Fatalf("what the client was shown was stored %d times, want before the provider was asked and when the client was gone", kept())
+		}
 		text(t, r.post(t, "/v1/lines", "ask\nA id1\nU no\n", "Authorization", "Bearer k"))
 		if got := s.asked[2]; !strings.HasPrefix(short(got), "ask\nA id0\nR <sh refused>\nA id1,id2\n") {
 			t.Errorf("the history goes out as %q", short(got))
