@@ -493,11 +493,18 @@ func FuzzRoundsSwapped(f *testing.F) {
 				}
 			}
 			step, err := turn.Feed(out, []byte(text))
+			if i > 0 && endsEarly(err) {
+				return
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
 			calls := step.Calls
-			if step, err = turn.EndRound(step.Out, inspect.EndClean); err != nil {
+			step, err = turn.EndRound(step.Out, inspect.EndClean)
+			if i > 0 && endsEarly(err) {
+				return
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
 			for _, c := range append(calls, step.Calls...) {
@@ -535,4 +542,10 @@ func FuzzRoundsSwapped(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// endsEarly reports whether reading ended because a further answer is not
+// whole: the turn is abandoned then, which the cases show.
+func endsEarly(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "the further answer")
 }
