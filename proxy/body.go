@@ -230,53 +230,64 @@ func (s *sent) drop() bool {
 }
 
 // watch ends a request to a provider that stands still. It needs no goroutine,
-// and a Read costs it no timer: when its timer fires it looks how long the
-// request has really been waiting, and sleeps on when that is not long enough.
+// and a Read costs it neither a timer nor a look at the clock: its timer fires
+// some times within the limit, and when it found the same wait for as many looks
+// in a row as fill the limit, the limit has passed.
 type watch struct {
 	cancel context.CancelFunc
 	timer  *time.Timer
-	base   time.Time
-	since  atomic.Int64 // nanoseconds from base since which is waited; below 0: not waiting
-	limit  atomic.Int64 // how long may be waited
+	turns  atomic.Int64 // of waiting and not waiting: odd while the provider is waited for
+	limit  atomic.Int64 // nanoseconds that may be waited
 	ended  atomic.Bool  // the request is over
 	fired  atomic.Bool  // the watch ended it
+
+	// Of look alone, which only the timer calls.
+	found int64 // turns at the look before
+	since int   // looks that found the same wait
 }
+
+// looks is how often a watch looks within its limit. A wait that begins between
+// two looks is ended by up to a looks-th of the limit later.
+const looks = 10
 
 // newWatch starts a watch that waits already.
 func newWatch(limit time.Duration, cancel context.CancelFunc) *watch {
-	w := &watch{cancel: cancel, base: time.Now()}
+	w := &watch{cancel: cancel, found: 1}
+	w.turns.Store(1)
 	w.limit.Store(int64(limit))
-	w.timer = time.AfterFunc(limit, w.look)
+	w.timer = time.AfterFunc(limit/looks, w.look)
 	return w
 }
 
 func (w *watch) look() {
-	since, limit := w.since.Load(), w.limit.Load()
-	waited := int64(0)
-	if since >= 0 {
-		waited = int64(time.Since(w.base)) - since
+	if w.ended.Load() {
+		return
 	}
-	switch {
-	case w.ended.Load():
-	case waited >= limit:
+	turns := w.turns.Load()
+	if turns&1 == 1 && turns == w.found {
+		w.since++
+	} else {
+		w.found, w.since = turns, 0
+	}
+	if w.since >= looks {
 		w.fired.Store(true)
 		w.cancel()
-	default:
-		w.timer.Reset(time.Duration(limit - waited))
+		return
 	}
+	w.timer.Reset(time.Duration(w.limit.Load()) / looks)
 }
 
 // pause says that nothing is waited for.
-func (w *watch) pause() { w.since.Store(-1) }
+func (w *watch) pause() { w.turns.Add(1) }
 
 // wait says that the provider is waited for from now on.
-func (w *watch) wait() { w.since.Store(int64(time.Since(w.base))) }
+func (w *watch) wait() { w.turns.Add(1) }
 
 // headed says that the headers are there: from now on each Read may take idle.
 func (w *watch) headed(idle time.Duration) {
 	w.pause()
 	if w.limit.Swap(int64(idle)) > int64(idle) {
-		w.timer.Reset(idle)
+		w.timer.Reset(idle / looks)
 	}
 }
 

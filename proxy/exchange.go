@@ -117,19 +117,22 @@ func (x *exchange) head(status int) {
 	}
 }
 
-// write sends bytes of the answer; an error means that the client is gone.
-func (x *exchange) write(b []byte) error {
-	x.arm()
-	defer x.disarm()
-	if _, err := x.w.Write(b); err != nil {
-		return errGone
+// write sends bytes of the answer, which may be none, and flush sees to it that
+// they leave now. An error means that the client is gone.
+func (x *exchange) write(b []byte, flush bool) error {
+	if len(b) == 0 && !flush {
+		return nil
 	}
-	return nil
-}
-
-func (x *exchange) flush() error {
 	x.arm()
 	defer x.disarm()
+	if len(b) > 0 {
+		if _, err := x.w.Write(b); err != nil {
+			return errGone
+		}
+	}
+	if !flush {
+		return nil
+	}
 	if err := x.rc.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return errGone
 	}
@@ -262,10 +265,8 @@ func (x *exchange) copy(resp *http.Response, w *watch) error {
 	body := &watched{resp.Body, w}
 	for {
 		n, err := body.Read(*buf)
-		if n > 0 {
-			if werr := x.write((*buf)[:n]); werr != nil {
-				return werr
-			}
+		if werr := x.write((*buf)[:n], n > 0 && err == nil && resp.ContentLength < 0 && n < len(*buf)); werr != nil {
+			return werr
 		}
 		switch {
 		case err == io.EOF:
@@ -275,11 +276,6 @@ func (x *exchange) copy(resp *http.Response, w *watch) error {
 		case err != nil:
 			x.span.UpstreamEnd(err)
 			return fmt.Errorf("the answer of %s broke off: %w: %w", x.rt.up.Name, err, errAbort)
-		}
-		if resp.ContentLength < 0 && n < len(*buf) {
-			if err := x.flush(); err != nil {
-				return err
-			}
 		}
 	}
 }
@@ -328,10 +324,7 @@ func (x *exchange) unknown(ctx context.Context) error {
 		x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	}
 	x.head(resp.StatusCode)
-	if len(body) > 0 {
-		return x.write(body)
-	}
-	return nil
+	return x.write(body, false)
 }
 
 // maxError is the largest body of an error that is passed on, as sent and as
@@ -361,10 +354,7 @@ func (x *exchange) failed(d inspect.Dialect, resp *http.Response, w *watch) erro
 	if reason == "" {
 		responseHeader(x.w.Header(), resp.Header, false)
 		x.head(resp.StatusCode)
-		if len(raw) == 0 {
-			return nil
-		}
-		return x.write(raw)
+		return x.write(raw, false)
 	}
 	reason = fmt.Sprintf("the provider's error (status %d) cannot be passed on: %s", resp.StatusCode, reason)
 	more := make(http.Header)

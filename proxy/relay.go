@@ -371,18 +371,13 @@ func (l *relay) write(flush bool) error {
 	if l.state == inspect.Done {
 		l.remember()
 	}
-	if len(l.out) > 0 {
-		if err := l.x.write(l.out); err != nil {
-			return err
-		}
-		if len(l.out) > idleSize {
-			l.said = l.x.spoke
-		}
-		l.out = l.out[:0]
+	if err := l.x.write(l.out, flush); err != nil {
+		return err
 	}
-	if flush {
-		return l.x.flush()
+	if len(l.out) > idleSize {
+		l.said = l.x.spoke
 	}
+	l.out = l.out[:0]
 	return nil
 }
 

@@ -432,8 +432,9 @@ func TestAnAnswerThatStandsStillIsCut(t *testing.T) {
 		resp := r.post(t, "/v1/lines", "ask")
 		b, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if err == nil || string(b) != "T a\n" || time.Since(began) != 5*time.Minute {
-			t.Errorf("got %q, %v after %s", b, err, time.Since(began))
+		took := time.Since(began)
+		if err == nil || string(b) != "T a\n" || took < 5*time.Minute || took > 5*time.Minute+30*time.Second {
+			t.Errorf("got %q, %v after %s", b, err, took)
 		}
 	})
 }

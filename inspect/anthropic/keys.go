@@ -80,13 +80,29 @@ var keysByFold = func() map[string]key {
 	return m
 }()
 
+// keysByLen holds the keys by the length of their names, of which few share one.
+var keysByLen = func() (t [][]key) {
+	for k := otherKey + 1; k < numKeys; k++ {
+		n := len(keyNames[k])
+		for len(t) <= n {
+			t = append(t, nil)
+		}
+		t[n] = append(t[n], k)
+	}
+	return t
+}()
+
 // keyOf gives the key that is written so, letter for letter.
 func keyOf(raw []byte) key {
-	// The first key of nearly every object, which needs no map.
-	if string(raw) == "type" {
-		return keyType
+	if len(raw) >= len(keysByLen) {
+		return otherKey
 	}
-	return keysByName[string(raw)]
+	for _, k := range keysByLen[len(raw)] {
+		if keyNames[k] == string(raw) {
+			return k
+		}
+	}
+	return otherKey
 }
 
 // keySet is a set of keys, a bit for each.

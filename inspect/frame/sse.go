@@ -88,14 +88,16 @@ func (s *SSE) Feed(p []byte, yield func(*Event) error) error {
 		if !ended {
 			return nil
 		}
-		if err := s.give(s.buf, yield); err != nil {
+		s.read(s.buf)
+		if err := s.give(yield); err != nil {
 			return err
 		}
 		s.buf, s.line = s.buf[:0], 0
 		p = p[n:]
 	}
 	start, line := 0, 0
-	for {
+	var ends [2]int // where the event's first lines end
+	for lines := 0; ; {
 		i := bytes.IndexByte(p[line:], '\n')
 		if i < 0 {
 			break
@@ -103,15 +105,23 @@ func (s *SSE) Feed(p []byte, yield func(*Event) error) error {
 		text := p[line : line+i]
 		line += i + 1
 		if !blank(text) {
+			if lines < len(ends) {
+				ends[lines] = line - 1 - start
+			}
+			lines++
 			continue
 		}
 		if s.Max > 0 && line-start > s.Max {
 			return &TooLargeError{Limit: s.Max}
 		}
-		if err := s.give(p[start:line], yield); err != nil {
+		raw := p[start:line]
+		if lines > len(ends) || !s.usual(raw, ends[:lines]) {
+			s.read(raw)
+		}
+		if err := s.give(yield); err != nil {
 			return err
 		}
-		start = line
+		start, lines = line, 0
 	}
 	rest := p[start:]
 	if s.Max > 0 && len(rest) > s.Max {
@@ -153,9 +163,9 @@ func blank(line []byte) bool {
 	return len(line) == 0 || len(line) == 1 && line[0] == '\r'
 }
 
-func (s *SSE) give(raw []byte, yield func(*Event) error) error {
+// give hands out the event that was read.
+func (s *SSE) give(yield func(*Event) error) error {
 	s.n++
-	s.read(raw)
 	return yield(&s.ev)
 }
 
@@ -167,12 +177,41 @@ func (s *SSE) Close(yield func(*Event) error) error {
 	}
 	raw := s.buf
 	s.buf, s.line = nil, 0
-	s.n++
 	s.read(raw)
 	if s.ev.Odd == "" && !s.ev.Empty() {
 		s.ev.Odd = Unended
 	}
-	return yield(&s.ev)
+	return s.give(yield)
+}
+
+// The starts of the lines that nearly all events have.
+const (
+	nameStart = "event: "
+	dataStart = "data: "
+)
+
+// usual reads an event of one line of data, with or without a line with a plain
+// name before it, whose lines were found already. It leaves all others to read,
+// which reads these alike.
+func (s *SSE) usual(raw []byte, ends []int) bool {
+	from := 0
+	var name []byte
+	switch {
+	case len(ends) == 1:
+	case len(ends) == 2 && bytes.HasPrefix(raw, []byte(nameStart)):
+		if name = raw[len(nameStart):ends[0]]; !isName(name) {
+			return false
+		}
+		from = ends[0] + 1
+	default:
+		return false
+	}
+	line := raw[from:ends[len(ends)-1]]
+	if !bytes.HasPrefix(line, []byte(dataStart)) || bytes.IndexByte(line, '\r') >= 0 {
+		return false
+	}
+	s.ev = Event{Raw: raw, Name: name, Data: line[len(dataStart):], HasData: true, At: from + len(dataStart)}
+	return true
 }
 
 // read parses an event, once more when comments must be left out of it. One
