@@ -91,13 +91,13 @@ func (x *exchange) refuseHeaded(d inspect.Dialect, status int, reason string, mo
 // arm sets the write deadline anew once half of it is gone.
 func (x *exchange) arm() {
 	if x.r.ProtoMajor > 1 {
-		x.deadline = time.Time{} // disarm took it away
+		x.deadline = 0 // disarm took it away
 	}
 	span := x.p.limits.WriteTimeout
-	x.spoke = time.Now()
-	if x.deadline.Sub(x.spoke) < span/2 {
-		x.deadline = x.spoke.Add(span)
-		x.rc.SetWriteDeadline(x.deadline) // not every writer can; the server's own limits hold then
+	x.spoke = time.Since(x.began)
+	if x.deadline-x.spoke < span/2 {
+		x.deadline = x.spoke + span
+		x.rc.SetWriteDeadline(x.began.Add(x.deadline)) // not every writer can; the server's own limits hold then
 	}
 }
 

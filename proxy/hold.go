@@ -192,7 +192,7 @@ func (l *relay) beat() error {
 	if !quiet || l.state == inspect.Waiting {
 		return l.alive()
 	}
-	if l.state == inspect.Done || time.Since(l.said) < l.x.p.keepAlive()/2 {
+	if l.state == inspect.Done || time.Since(l.x.began)-l.said < l.x.p.keepAlive()/2 {
 		return nil
 	}
 	l.head(-1)
@@ -204,5 +204,5 @@ func (l *relay) beat() error {
 // needs a sign of life although the provider is sending: the arguments of a
 // long call are read for minutes and nothing of them may be shown.
 func (l *relay) overdue() bool {
-	return l.stream && l.state == inspect.Waiting && time.Since(l.x.spoke) >= l.x.p.keepAlive()
+	return l.stream && l.state == inspect.Waiting && time.Since(l.x.began)-l.x.spoke >= l.x.p.keepAlive()
 }

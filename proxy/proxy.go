@@ -221,7 +221,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	now := time.Now()
-	x := &exchange{p: p, w: w, rc: *http.NewResponseController(w), r: r, rt: rt, began: now, spoke: now}
+	x := &exchange{p: p, w: w, rc: *http.NewResponseController(w), r: r, rt: rt, began: now}
 	x.raw.from, x.text.from, x.spare.from = &p.memory, &p.memory, &p.memory
 	x.serve()
 }
@@ -266,14 +266,14 @@ type exchange struct {
 	r     *http.Request
 	rt    route
 	began time.Time
-	spoke time.Time // when the client last got something
+	spoke time.Duration // after it, when the client last got something: one clock is read faster than two
 	span  *telemetry.Request
 
 	raw, text, spare lease // the request's body as it came, unpacked, and with repairs
 
-	wrote    bool      // the header is out or about to be
-	deadline time.Time // the write deadline that is set
-	status   int       // shown to the client
+	wrote    bool          // the header is out or about to be
+	deadline time.Duration // the write deadline that is set, from began
+	status   int           // shown to the client
 }
 
 // serve dispatches by class. Whatever panics below withholds the answer.

@@ -40,7 +40,7 @@ type relay struct {
 	ask    gate.Request
 	behind int64 // bytes read while a call waited
 
-	said    time.Time      // when the client last got something that says more than that the provider is there
+	said    time.Duration  // after the exchange began, when the client last got something that says more than that the provider is there
 	rounds  int            // begun so far
 	denials int            // calls that were withheld in this turn
 	noes    map[string]int // by digest, the round in which a call was withheld first
