@@ -201,6 +201,33 @@ func (x *exchange) send(req *http.Request, d inspect.Dialect, w *watch) (*http.R
 	return nil, fmt.Errorf("asking %s: %w", x.rt.up.Name, err)
 }
 
+// reply is a provider's answer whose headers are there.
+type reply struct {
+	resp   *http.Response
+	watch  *watch // of its body, too
+	cancel context.CancelFunc
+}
+
+func (a *reply) end() {
+	a.resp.Body.Close()
+	a.watch.end()
+	a.cancel()
+}
+
+// ask sends what the prompt has become. What goes wrong is answered here; there
+// is no answer of the provider's then.
+func (x *exchange) ask(ctx context.Context, q *prompt) (*reply, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	w := newWatch(x.headerTimeout(), cancel)
+	resp, err := x.send(q.outgoing(ctx), q.d, w)
+	if resp == nil {
+		w.end()
+		cancel()
+		return nil, err
+	}
+	return &reply{resp, w, cancel}, nil
+}
+
 // pass forwards a request and its answer as they are.
 func (x *exchange) pass(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -238,19 +265,15 @@ func (x *exchange) aside(ctx context.Context, d inspect.Dialect) error {
 	if _, err := q.mend(ctx, t); err != nil {
 		return fmt.Errorf("repairing the request: %w", err)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	w := newWatch(x.headerTimeout(), cancel)
-	defer w.end()
-	resp, err := x.send(q.outgoing(ctx), d, w)
-	if resp == nil {
+	a, err := x.ask(ctx, q)
+	if a == nil {
 		return err
 	}
-	defer resp.Body.Close()
-	if resp.StatusCode < 200 {
-		return x.withhold(d, badStatus(resp.StatusCode))
+	defer a.end()
+	if status := a.resp.StatusCode; status < 200 {
+		return x.withhold(d, badStatus(status))
 	}
-	return x.copy(resp, w)
+	return x.copy(a.resp, a.watch)
 }
 
 // copy sends an answer to the client unread.
@@ -371,32 +394,42 @@ func (x *exchange) failed(d inspect.Dialect, resp *http.Response, w *watch) erro
 // searchError says why the body of an error must not be passed on, "" when it
 // may.
 func searchError(h http.Header, raw []byte, from *budget) string {
-	c, err := coding(h)
-	if err != nil {
-		return "its " + err.Error()
-	}
-	text := raw
-	if c != "" && len(raw) > 0 {
-		r, free, err := decode(c, bytes.NewReader(raw), maxError)
-		if err != nil {
-			return "its " + err.Error()
-		}
-		defer free()
-		own := lease{from: from}
-		defer own.end()
-		text, err = readAll(r, "what it unpacks to", maxError, &own)
-		var large *tooLargeError
-		switch {
-		case errors.As(err, &large), errors.Is(err, errFull):
-			return err.Error()
-		case err != nil:
-			return "it is not " + c + ": " + err.Error()
-		}
+	own := lease{from: from}
+	defer own.end()
+	text, reason := errorText(h, raw, &own)
+	if reason != "" {
+		return reason
 	}
 	if found := callShaped(h, text); found != "" {
 		return "it " + found
 	}
 	return ""
+}
+
+// errorText gives the body of an error without its content coding, or says why
+// it cannot be read.
+func errorText(h http.Header, raw []byte, mem *lease) (text []byte, reason string) {
+	c, err := coding(h)
+	if err != nil {
+		return nil, "its " + err.Error()
+	}
+	if c == "" || len(raw) == 0 {
+		return raw, ""
+	}
+	r, free, err := decode(c, bytes.NewReader(raw), maxError)
+	if err != nil {
+		return nil, "its " + err.Error()
+	}
+	defer free()
+	text, err = readAll(r, "what it unpacks to", maxError, mem)
+	var large *tooLargeError
+	switch {
+	case errors.As(err, &large), errors.Is(err, errFull):
+		return nil, err.Error()
+	case err != nil:
+		return nil, "it is not " + c + ": " + err.Error()
+	}
+	return text, ""
 }
 
 // whole reads an answer to its end, decoded.

@@ -15,8 +15,9 @@ type identity struct {
 	// credential leaves as it is: less, or nothing that is proved.
 	exact, kept string
 	// credential says that the value proves something and does not only claim
-	// it, firm that exact and kept are one.
-	credential, firm bool
+	// it, firm that exact and kept are one. named says that kept is one
+	// customer's as soon as the provider takes the value: it is signed.
+	credential, firm, named bool
 }
 
 // proofs are the words in the names of headers that prove who asks; the other
@@ -56,32 +57,34 @@ func identify(name, value string) identity {
 	if !strings.EqualFold(scheme, "bearer") && !strings.EqualFold(scheme, "token") {
 		return id
 	}
-	if kept := outlives(token); kept != "" {
-		id.kept, id.firm = kept, false
+	if kept, named := outlives(token); kept != "" {
+		id.kept, id.firm, id.named = kept, false, named
 	}
 	return id
 }
 
 // outlives gives what a renewal leaves of a token that is renewed, "" for one
-// that is not. It is what the token claims and nobody here can check: two
-// customers may show the same.
-func outlives(token string) string {
-	if strings.HasPrefix(token, "tid=") { // of Copilot: tid=ID;exp=TIME;...
+// that is not. Nobody here can check what a token says of itself. Of a signed
+// one the provider does: whoever puts another's name into it gets the
+// provider's refusal and no answer, so that it names one customer. Of all others
+// two customers may show the same.
+func outlives(token string) (kept string, named bool) {
+	if strings.HasPrefix(token, "tid=") { // of Copilot: tid=ID;exp=TIME;...:SIGNATURE
 		who, _, _ := strings.Cut(token, ";")
-		return who
+		return who, who != token && len(who) > len("tid=")
 	}
 	if who := subject(token); who != "" {
-		return who
+		return who, true
 	}
 	for _, p := range renewed {
 		if strings.HasPrefix(token, p) {
-			return p
+			return p, false
 		}
 	}
 	if strings.HasPrefix(token, "eyJ") && strings.Count(token, ".") == 4 { // encrypted (RFC 7516)
-		return "encrypted"
+		return "encrypted", false
 	}
-	return ""
+	return "", false
 }
 
 // subject gives issuer and subject of a JSON Web Token (RFC 7519), "" when the

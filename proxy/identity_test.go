@@ -36,13 +36,16 @@ func TestARenewedCredentialIsOfTheSameTenant(t *testing.T) {
 	}{
 		"an API key that did not change": {of("Bearer sk-1"), of("Bearer sk-1"), true, true},
 		"a token with a subject": {
-			of(token(`{"iss":"https://a","sub":"u1","exp":1}`, "x")), of(token(`{"exp":2,"sub":"u1","iss":"https://a"}`, "y")), false, false},
+			of(token(`{"iss":"https://a","sub":"u1","exp":1}`, "x")), of(token(`{"exp":2,"sub":"u1","iss":"https://a"}`, "y")), false, true},
+		"a token with a subject beside an opaque one": {
+			of(token(`{"iss":"https://a","sub":"u1","exp":1}`, "x"), "Proxy-Authorization", "Bearer ya29.one"), of(token(`{"iss":"https://a","sub":"u1","exp":2}`, "y"), "Proxy-Authorization", "Bearer ya29.two"), false, false},
 		"a signed request of a long-lived key":      {of(aws1, "X-Amz-Security-Token", ""), of(aws2), true, true},
 		"a signed request of temporary credentials": {of(sts1, "X-Amz-Security-Token", "t1"), of(sts2, "X-Amz-Security-Token", "t2"), false, false},
 		"an opaque token of a login":                {of("Bearer sk-ant-oat01-one"), of("Bearer sk-ant-oat01-two"), false, false},
 		"an opaque token beside the account's id":   {of("Bearer ya29.one", "Chatgpt-Account-Id", "acc"), of("Bearer ya29.two", "Chatgpt-Account-Id", "acc"), false, false},
 		"an encrypted token":                        {of("Bearer eyJa.b.c.d.e"), of("Bearer eyJa.b.c.d.f"), false, false},
-		"a token that names its id":                 {of("Bearer tid=abc;exp=1:aa"), of("Bearer tid=abc;exp=2:bb"), false, false},
+		"a token that names its id":                 {of("Bearer tid=abc;exp=1:aa"), of("Bearer tid=abc;exp=2:bb"), false, true},
+		"a token whose id is empty":                 {of("Bearer tid=;exp=1:aa"), of("Bearer tid=;exp=2:bb"), false, false},
 		"a cookie that a proxy has set alone":       {key("a", "u", http.Header{"Cookie": {"cf_clearance=x"}}), key("a", "u", http.Header{"Cookie": {"cf_clearance=y"}}), true, false},
 		"a cookie beside one that a proxy set anew": {of("Bearer sk-1", "Cookie", "a=1; __cf_bm=x"), of("Bearer sk-1", "Cookie", "a=1; __cf_bm=y"), true, true},
 		"no credential at all":                      {key("a", "u", nil), key("a", "u", nil), true, false},

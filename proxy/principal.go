@@ -60,8 +60,9 @@ type Tenant struct {
 	// Repairs names those whose conversations may be repaired. It outlives the
 	// renewal of a credential, and is Principal where nothing is renewed.
 	Repairs string
-	// Stable says that Repairs tells tenants apart, too. It does not where a
-	// credential is renewed, or there is none.
+	// Stable says that Repairs tells tenants apart, too, among those whom the
+	// provider answers. It does not where a credential that names nobody is
+	// renewed, or there is none.
 	Stable bool
 }
 
@@ -106,7 +107,7 @@ type heading struct {
 // read takes the headers apart and reports whether what outlives a renewal
 // names one customer.
 func (n *namer) read(h http.Header) (stable bool) {
-	firm := false
+	proved, doubtful := false, false
 	signed := strings.HasPrefix(h.Get("Authorization"), "AWS4-")
 	for name, values := range h {
 		if !tells(name) || signed && name == "X-Amz-Security-Token" { // which goes with the key id
@@ -115,14 +116,15 @@ func (n *namer) read(h http.Header) (stable bool) {
 		from := len(n.ids)
 		for _, v := range values {
 			id := identify(name, v)
-			firm = firm || id.credential && id.firm
+			proved = proved || id.credential
+			doubtful = doubtful || !id.firm && !id.named
 			n.renewed = n.renewed || !id.firm
 			n.ids = append(n.ids, id)
 		}
 		n.headers = append(n.headers, heading{name, from, len(n.ids)})
 	}
 	slices.SortFunc(n.headers, func(a, b heading) int { return strings.Compare(a.name, b.name) })
-	return firm && !n.renewed
+	return proved && !doubtful
 }
 
 // name hashes what the headers say; with a use given, what of it outlives a

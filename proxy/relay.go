@@ -96,16 +96,18 @@ func (x *exchange) gated(ctx context.Context, d inspect.Dialect) error {
 	}
 	l := &relay{x: x, ctx: ctx, d: d, p: q, tenant: t, ask: ask, rounds: 1}
 	l.ask.Denials = found.Refused
-	roundCtx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	w := newWatch(x.headerTimeout(), cancel)
-	defer w.end()
-	resp, err := x.send(q.outgoing(roundCtx), d, w)
-	if resp == nil {
+	a, err := x.ask(ctx, q)
+	if a == nil {
 		return err
 	}
-	defer resp.Body.Close()
-	return l.answer(&round{cancel: cancel}, resp, w)
+	if x.unbind(q, a) {
+		a.end()
+		if a, err = x.ask(ctx, q); a == nil {
+			return err
+		}
+	}
+	defer a.end()
+	return l.answer(&round{cancel: a.cancel}, a.resp, a.watch)
 }
 
 // full refuses a request for whose body there is no memory at this moment.

@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"callgate/proxy/providertest"
-
-	"github.com/anthropics/anthropic-sdk-go/v2"
 )
 
 // What is left of a conversation whose state directory is gone: the agent goes
@@ -82,40 +80,39 @@ func TestAConversationOutlivesTheLossOfItsRecords(t *testing.T) {
 
 // Thinking of a later round is bound to the refusal before it. When nothing is
 // known of that any more, not even that there was something, the provider says
-// no to it in its own words; without thinking it takes the conversation.
-func TestThinkingIsLostWithTheRecordsItIsBoundTo(t *testing.T) {
+// no to it, and is asked again without thinking: the agent goes on, and does not
+// think any more.
+func TestThinkingThatIsBoundToLostRecordsIsTakenOut(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		say := func(s string) providertest.Item { return providertest.Text(s) }
 		g := newRig(t, setup{reads: true, sequential: true, script: providertest.Script{
 			{Say: round{providertest.Thinking("one"), say("I will run it. "), strong("1", "bash", forbidden)}},
 			{Say: round{providertest.Thinking("two"), say("It must not run.")}},
-			{Say: round{say("Well.")}},
+			{Say: round{say("Well. "), strong("2", "bash", forbidden)}},
+			{Say: round{say("It must not either.")}},
+			{Say: round{say("Bye.")}},
 		}})
-		g.lose(t)
-		conv := newAnthropic(g.base, g.client(), stream).(*anthropicAgent)
+		conv := newAnthropic(g.base, g.client(), stream)
 		conv.user("do it")
 		if _, err := conv.next(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		g.lose(t)
-		conv.user("go on")
-		_, err := conv.next(t.Context())
-		if err == nil || !strings.Contains(err.Error(), "400") || !strings.Contains(err.Error(), "prefix_binding_mismatch") {
-			t.Errorf("the agent got %v", err)
+		for i, want := range []string{"Well. It must not either.", "Bye."} {
+			conv.user("go on")
+			a, err := conv.next(t.Context())
+			if err != nil || a.Text != want || len(a.Calls) > 0 {
+				t.Fatalf("answer %d: %+v, %v; faults %q", i+2, a, err, g.provider.Faults())
+			}
 		}
-		conv.dropThinking()
-		a, err := conv.next(t.Context())
-		if err != nil || a.Text != "Well." {
-			t.Errorf("without thinking: %+v, %v; faults %q", a, err, g.provider.Faults())
+		faults := g.provider.Faults()
+		if len(faults) == 0 || slices.ContainsFunc(faults, func(f string) bool { return !strings.Contains(f, "prefix_binding_mismatch") }) {
+			t.Errorf("the provider refused %q", faults)
 		}
-	}
-}
-
-// dropThinking takes the thinking out of the conversation.
-func (g *anthropicAgent) dropThinking() {
-	for _, m := range g.params.Messages {
-		if said := m.OfAssistant; said != nil {
-			said.Content = slices.DeleteFunc(said.Content, func(b anthropic.ContentBlockParamUnion) bool { return b.OfThinking != nil })
+		asked := g.provider.Requests()
+		last := string(asked[len(asked)-1].Body)
+		if strings.Contains(last, `"thinking"`) || strings.Count(last, `"tool_use_id":"`+strong("2", "bash", forbidden).ID+`"`) != 1 {
+			t.Errorf("the last request is %s", last)
 		}
 	}
 }

@@ -101,11 +101,14 @@ func TestRepairsOutliveTheRenewalOfAToken(t *testing.T) {
 			part(fmt.Appendf(nil, "signature %d", n))
 	}
 	tests := []struct {
-		name  string
-		token func(n int) string
+		name    string
+		token   func(n int) string
+		session bool
 	}{
-		{"that names its subject", jwt},
-		{"that says nothing", func(n int) string { return fmt.Sprintf("sk-ant-oat01-%040d", n) }},
+		{"that names its subject", jwt, false},
+		{"that names its subject, in a session", jwt, true},
+		{"that names an id", func(n int) string { return fmt.Sprintf("tid=abc123;exp=%d;sku=a:%040d", n, n) }, false},
+		{"that says nothing, in a session", func(n int) string { return fmt.Sprintf("sk-ant-oat01-%040d", n) }, true},
 	}
 	say := func(s string) providertest.Item { return providertest.Text(s) }
 	firsts := map[string][]round{
@@ -124,8 +127,10 @@ func TestRepairsOutliveTheRenewalOfAToken(t *testing.T) {
 						n++
 						h.Del("X-Api-Key")
 						h.Set("Authorization", "Bearer "+tt.token(n/2))
-						h.Set("Session-Id", "a session")
-						h.Set("X-Claude-Code-Session-Id", "a session")
+						if tt.session {
+							h.Set("Session-Id", "a session")
+							h.Set("X-Claude-Code-Session-Id", "a session")
+						}
 					}}})
 					for i, k := range talks {
 						if i == 2 {
