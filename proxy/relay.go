@@ -100,7 +100,7 @@ func (x *exchange) gated(ctx context.Context, d inspect.Dialect) error {
 	if a == nil {
 		return err
 	}
-	if x.unbind(q, a) {
+	for n := 0; n < maxAmends && x.amend(q, a); n++ {
 		a.end()
 		if a, err = x.ask(ctx, q); a == nil {
 			return err

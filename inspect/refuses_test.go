@@ -1,6 +1,9 @@
 package inspect
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestRefusesThinking(t *testing.T) {
 	for text, want := range map[string]bool{
@@ -16,6 +19,22 @@ func TestRefusesThinking(t *testing.T) {
 	} {
 		if got := RefusesThinking([]byte(text)); got != want {
 			t.Errorf("%s: %t", text, got)
+		}
+	}
+}
+
+func TestMissesResults(t *testing.T) {
+	for text, want := range map[string][]string{
+		"{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":\"messages.2: `tool_use` ids were found without `tool_result` blocks immediately after: toolu_1, toolu_2. Each `tool_use` block must have a corresponding `tool_result` block in the next message.\"}}": {"toolu_1", "toolu_2"},
+		`{"error":{"message":"No tool output found for function call call_abC-1.","type":"invalid_request_error","param":"input"}}`:                                                                                                                                                            {"call_abC-1"},
+		`{"error":{"message":"An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'. The following tool_call_ids did not have response messages: call_1, call_2"}}`:                                                                       {"call_1", "call_2"},
+		`{"error":{"message":"unexpected tool_use_id found in tool_result blocks: toolu_9"}}`:                                                                                                                                                                                                  nil,
+		`{"message":"No tool output found for function call call_1."}`:               nil,
+		`{"error":{"message":{"No tool output found for function call call_1.":1}}}`: nil,
+		``: nil,
+	} {
+		if got := MissesResults([]byte(text)); !slices.Equal(got, want) {
+			t.Errorf("%s: %q", text, got)
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"callgate/inspect"
 )
 
 // provider is a transport that answers itself, each time by the next of answers
@@ -99,5 +101,46 @@ func TestThinkingThatIsRefusedIsTakenOutOnce(t *testing.T) {
 				t.Errorf("%d bytes are still charged", n)
 			}
 		})
+	}
+}
+
+func TestCallsWhoseResultsAreMissedAreRefused(t *testing.T) {
+	held := inspect.Unit{Answer: "a2", Calls: []string{"c1"}}
+	kept := inspect.Mend{Rounds: []inspect.Round{{ID: "a1"}, {ID: "a3", Calls: []string{"c1", "c2"}, Refusals: []inspect.Refusal{{Call: 1, Text: "no"}}}}}
+	for name, tt := range map[string]struct {
+		units   []inspect.Unit
+		mend    *inspect.Mend
+		missing string
+		want    string // ids of the refused calls, "" for no change
+		as      string // the answer that the request goes on with
+	}{
+		"of an answer that the provider holds":     {[]inspect.Unit{held}, nil, "c2 c3", "c2 c3", "a2"},
+		"beside those of which something is known": {[]inspect.Unit{held}, &kept, "c3", "c2 c3", "a3"},
+		"each once":                              {[]inspect.Unit{held}, nil, "c2 c2", "c2", "a2"},
+		"not one that has a result":              {[]inspect.Unit{held}, nil, "c1", "", ""},
+		"not one that was refused already":       {[]inspect.Unit{held}, &kept, "c2", "", ""},
+		"not of a history that the client sends": {[]inspect.Unit{{Calls: []string{"c1"}}}, nil, "c2", "", ""},
+		"not when two answers are named":         {[]inspect.Unit{held, held}, nil, "c2", "", ""},
+	} {
+		mends := map[int]inspect.Mend{}
+		if tt.mend != nil {
+			mends[0] = *tt.mend
+		}
+		changed := refuse(strings.Fields(tt.missing), tt.units, mends)
+		var ids []string
+		as := ""
+		if changed {
+			r := mends[0].Rounds[len(mends[0].Rounds)-1]
+			as = r.ID
+			for _, f := range r.Refusals {
+				ids = append(ids, r.Calls[f.Call])
+			}
+		}
+		if got := strings.Join(ids, " "); got != tt.want || as != tt.as || changed != (tt.want != "") {
+			t.Errorf("%s: %t, refused %q of %q", name, changed, got, as)
+		}
+	}
+	if len(kept.Rounds[1].Refusals) != 1 || len(kept.Rounds[1].Calls) != 2 {
+		t.Error("what others use was changed")
 	}
 }
