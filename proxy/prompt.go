@@ -346,7 +346,7 @@ func (q *prompt) entry(t Tenant) (e repair.Entry, err error) {
 	}
 	units := h.Units()
 	n := len(units)
-	e = repair.Entry{Tenant: q.tenant(t), Last: h.Last(n), All: h.All(n)}
+	e = repair.Entry{Tenant: q.tenant(t), Last: h.Last(n), All: h.All(n), Exchange: repair.Exchange(h, n)}
 	if n > 0 {
 		e.Before = units[n-1].Calls
 	}

@@ -125,13 +125,13 @@ func (a *agent) prompt(note func(string, ...any)) {
 }
 
 // replay marks what the provider has not got as one history before: nothing
-// but a session or the calls before it binds an answer to its place then.
+// but the calls before it binds an answer to its place then.
 func (a *agent) replay() {
 	var before *unit
 	for i := range a.history {
 		if e := &a.history[i]; e.unit != nil {
 			u := *e.unit
-			bound := a.plan.f.has(sessions) || before != nil && before.anchored()
+			bound := before != nil && before.anchored()
 			u.loose = u.loose || !u.anchored() && !bound
 			e.unit, before = &u, &u
 		}
@@ -157,15 +157,20 @@ func (a *agent) compact(cut float64, note func(string, ...any)) {
 	note("the client replaces entries 0 to %d of %d with a summary", keep-1, len(a.history))
 	kept := []entry{{words: fmt.Sprintf("Summary of what was: %d entries.", keep)}}
 	var before *unit
+	after := 0
 	for _, e := range a.history[keep:] {
 		if e.unit != nil {
 			u := *e.unit
 			u.bare = true
 			// What binds a unit to its place, if no call of its own: what stands
-			// before it, the calls before it, or the session.
-			bound := before != nil && (a.plan.f.has(sessions) || before.anchored())
+			// before it, the calls before it, or the session with the exchange
+			// before it, whose message is the summary for the second unit. In a
+			// thread nobody but the provider saw that.
+			exchange := after > 1 && a.plan.form != threads && a.plan.f.has(sessions)
+			bound := before != nil && (exchange || before.anchored())
 			u.loose = u.loose || !u.anchored() && !bound
 			e.unit, before = &u, &u
+			after++
 		}
 		kept = append(kept, e)
 	}

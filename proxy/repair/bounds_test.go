@@ -87,6 +87,55 @@ func TestATenantsOldestBodiesGoWhenTheyAreTooLarge(t *testing.T) {
 	}
 }
 
+func TestTheBytesOfAllAreTakenFromTheTenantsWithTheMost(t *testing.T) {
+	const all = 32_000
+	m := newMemory()
+	b := opened(t, m, Options{Bytes: all})
+	one := func(tenant string, i, size int) {
+		e := kept{says: fmt.Sprint(i), last: "l", put: strings.Repeat("x", size)}.entry()
+		e.Tenant.Key = tenant
+		keep(t, b, e)
+	}
+	for i := range 3 {
+		one("small", i, 500)
+	}
+	for i := range 40 {
+		one("large", i, 1000)
+	}
+	for i := range 100 { // as many as somebody gives himself names
+		one(fmt.Sprint("one of many ", i), 0, 1000)
+	}
+	bodies := func() (n int) {
+		sum := 0
+		for key, s := range b.shelves {
+			checkShelf(t, b, s)
+			sum += s.bytes
+			if strings.HasPrefix(key, "one of many") {
+				n += s.held.Len()
+			}
+		}
+		if sum != b.bytes || sum > all {
+			t.Errorf("%d bytes of bodies, counted as %d, and no more than %d may be", sum, b.bytes, all)
+		}
+		return n
+	}
+	for range 2 {
+		small := whole
+		small.Key = "small"
+		if n := bodies(); n < 10 || n > 30 {
+			t.Errorf("%d of many have a body", n)
+		}
+		if _, n := stored(m, "small"); n == 0 {
+			t.Error("the small tenant has lost all it had")
+		}
+		b = opened(t, m, Options{Bytes: all})
+	}
+	b = opened(t, m, Options{Bytes: 2000})
+	if bodies(); b.bytes > 2000 {
+		t.Errorf("with a lower limit: %d bytes", b.bytes)
+	}
+}
+
 func TestTheLimitOfAllTakesFromTheTenantWithTheMostRecords(t *testing.T) {
 	m := newMemory()
 	b := opened(t, m, Options{Limit: 12})
@@ -197,7 +246,7 @@ func TestLongSessionsAndIdsAreKeptShort(t *testing.T) {
 			t.Errorf("an id of %d bytes is kept", len(s))
 		}
 	}
-	if len(r.session) > longestSession || !strong(r.calls[0]) || strong(r.calls[1]) {
+	if len(r.session) > longestSession || len(r.calls) != 1 || !strong(r.calls[0]) {
 		t.Errorf("session %q, calls %q", r.session, r.calls)
 	}
 	if a := len(r.anchors()); a > 500 {
@@ -205,5 +254,26 @@ func TestLongSessionsAndIdsAreKeptShort(t *testing.T) {
 	}
 	if fits := strings.Repeat("x", longestID); short(fits) != fits || short(fits+"x") == short(fits+"y") {
 		t.Error("an id that fits is not kept as it is, or two that do not are one")
+	}
+}
+
+// A record of any number of calls costs no more to keep than one of a few.
+func TestARecordIsFoundByAFewOfItsIds(t *testing.T) {
+	ids := make([]string, 1000)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("call_%08d", i)
+	}
+	k := kept{calls: strings.Join(ids, " "), says: "s", put: "A"}
+	r, _ := newRecord(k.entry())
+	if len(r.calls) != mostIDs || r.count != len(ids) {
+		t.Errorf("found by %d of %d calls", len(r.calls), r.count)
+	}
+	b, _ := bookOf(t, k)
+	if got := words(find(t, b, whole, &history{units: []unit{{calls: k.calls, says: "other"}}})); got != "0 put A edited" {
+		t.Errorf("found %q", got)
+	}
+	fewer := strings.Join(ids[:len(ids)-1], " ")
+	if got := words(find(t, b, whole, &history{units: []unit{{calls: fewer, says: "other"}}})); got != "" {
+		t.Errorf("found %q for another list", got)
 	}
 }

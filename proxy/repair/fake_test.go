@@ -181,6 +181,7 @@ func (h *history) Edit(dst []byte, _ map[int]inspect.Mend) ([]byte, error) {
 type kept struct {
 	calls, answer, says, last, all string
 	before                         string // the calls of the answer before
+	behind                         string // what that says and the message before it; "" where there is none
 	put                            string
 	bound, gone                    bool
 	tenant, family, session, exact string // "" for those of whole
@@ -193,7 +194,11 @@ type kept struct {
 var whole = Tenant{Key: "tenant", Stable: true, Exact: "exact", Family: "family", Session: "session"}
 
 func (k kept) entry() Entry {
-	e := Entry{Tenant: whole, Last: said(k.last), All: said(k.all), Before: strings.Fields(k.before)}
+	h := &history{}
+	if says, last, ok := strings.Cut(k.behind, " "); ok {
+		h.units = []unit{{says: says, last: last}}
+	}
+	e := Entry{Tenant: whole, Last: said(k.last), All: said(k.all), Before: strings.Fields(k.before), Exchange: Exchange(h, len(h.units))}
 	if k.tenant != "" {
 		e.Tenant.Key = k.tenant
 	}

@@ -316,32 +316,28 @@ func (s *search) at(at place) []*record {
 }
 
 // share gives units that say the same behind the same message the records of
-// such: first by everything that stands before, then by the unit before, then
-// by the session. Records of another credential are found by the first alone.
+// such: first by everything that stands before, then by the calls of the unit
+// before, then by the session and what that unit says. Records of another
+// credential are found by the first alone.
 func (s *search) share(ctx context.Context, units []int, here []*record) error {
-	if len(here) == 1 && len(units) == 1 && s.own(here[0]) && s.claims(here[0]) {
-		s.settle(units, here) // there is no need to know what else stands before
-		return nil
-	}
 	rest, err := s.by(ctx, units, here, s.h.All, func(r *record) digest.Digest { return r.all })
 	if err != nil || len(rest) == 0 {
 		return err
 	}
 	here = filter(here, func(r *record) bool { return s.own(r) && !s.taken[r] })
-	if rest, err = s.by(ctx, rest, here, s.behind, func(r *record) digest.Digest { return r.behind }); err != nil {
+	rest, err = s.by(ctx, rest, here, s.behind, func(r *record) digest.Digest { return r.behind })
+	if err != nil || len(rest) == 0 {
 		return err
 	}
-	left := filter(here, func(r *record) bool { return s.claims(r) && !s.taken[r] })
-	if len(left) > 0 && len(rest) > 0 {
-		s.settle(rest, left)
-	}
-	return nil
+	here = filter(here, func(r *record) bool { return s.claims(r) && !s.taken[r] })
+	_, err = s.by(ctx, rest, here, s.exchange, func(r *record) digest.Digest { return r.exchange })
+	return err
 }
 
 // by settles the units for which there are records with the same digest, and
 // gives the rest.
 func (s *search) by(ctx context.Context, units []int, records []*record, of func(unit int) digest.Digest, has func(*record) digest.Digest) (rest []int, err error) {
-	if len(records) == 0 {
+	if len(records) == 0 || len(units) == 0 {
 		return units, nil
 	}
 	var order []digest.Digest // of the units
@@ -380,6 +376,9 @@ func (s *search) behind(i int) digest.Digest {
 	}
 	return listed(s.units[i-1].Calls)
 }
+
+// exchange names the unit before unit i by what was said.
+func (s *search) exchange(i int) digest.Digest { return Exchange(s.h, i) }
 
 // settle gives units that nothing tells apart the records that fit them, each
 // its own. It gives them none when the records are too few, or would do

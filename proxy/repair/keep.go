@@ -85,6 +85,7 @@ func (b *Book) enter(r *record, replace ID, kept []byte, unkept bool) (d dropped
 	}
 	b.trim(b.shelves[r.tenant], &d)
 	b.evict(&d)
+	b.thin(&d)
 	return d
 }
 

@@ -221,7 +221,7 @@ func TestTwoCredentialsOfOneClassShareNothingWithoutASession(t *testing.T) {
 			b := opened(t, m, Options{})
 			for i, u := range h.units {
 				e := kept{calls: u.calls, answer: u.answer, says: u.says, last: u.last, all: u.all, put: fmt.Sprint("A", i), bound: true}.entry()
-				e.Tenant = tt.kept
+				e.Tenant, e.Exchange = tt.kept, Exchange(h, i)
 				keep(t, b, e)
 			}
 			for range 2 {
@@ -412,12 +412,10 @@ func checkShelf(t *testing.T, b *Book, s *shelf) {
 			if (r.body == nil) != r.gone.Load() {
 				t.Errorf("record %d is held as though its body were not gone, or the other way", r.id)
 			}
-			sizes[len(r.calls)]++
+			sizes[r.count]++
 			shown[r.shown]++
 			for _, id := range r.calls {
-				if strong(id) {
-					calls[id]++
-				}
+				calls[id]++
 			}
 		}
 	}

@@ -1,9 +1,12 @@
 package repair
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -83,6 +86,37 @@ func (b *Book) evict(d *dropped) {
 		r := b.ranks[0].oldest()
 		d.records = appendRow(d.records, r)
 		b.remove(r)
+	}
+}
+
+// thin takes bodies out of the book that are beyond what all may have, from the
+// tenants with the most bytes, and a little more than that, so that tenants are
+// not looked through each time; mu is held.
+func (b *Book) thin(d *dropped) {
+	if b.bytes <= b.allBytes {
+		return
+	}
+	largest := slices.SortedFunc(maps.Values(b.shelves), func(x, y *shelf) int {
+		return cmp.Or(cmp.Compare(y.bytes, x.bytes), cmp.Compare(x.oldest().id, y.oldest().id))
+	})
+	goal := b.allBytes - b.allBytes/16
+	for n := 1; b.bytes > goal && n <= len(largest); n++ {
+		level := 0 // down to what the next one has
+		if n < len(largest) {
+			level = largest[n].bytes
+		}
+		for again := true; again && b.bytes > goal; {
+			again = false
+			for _, s := range largest[:n] {
+				if s.held.Len() == 0 || s.bytes <= level || b.bytes <= goal {
+					continue
+				}
+				r := s.held.Back().Value.(*record)
+				d.bodies = appendRow(d.bodies, r)
+				b.lose(r)
+				again = true
+			}
+		}
 	}
 }
 

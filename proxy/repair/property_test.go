@@ -202,7 +202,8 @@ func (o *oracle) rule3(i int) {
 		return list
 	}
 	// In the order of the package's comment: all before, the calls before, the
-	// session. What one of them has given is gone for the next.
+	// session and the exchange before. What one of them has given is gone for
+	// the next.
 	for _, j := range like() {
 		if list := here(func(k kept) bool { return k.all == o.units[j].all && (o.own(k) || o.stranger(k)) }); len(list) > 0 {
 			o.choose(j, list, false) // there is one unit with all this before it
@@ -225,9 +226,28 @@ func (o *oracle) rule3(i int) {
 			o.deal(before[calls], list, false)
 		}
 	}
-	if list := here(func(k kept) bool { return o.own(k) && o.tenant.Session != "" && k.session == o.tenant.Session }); len(list) > 0 {
-		if rest := like(); len(rest) > 0 {
-			o.deal(rest, list, false)
+	behind := func(j int) string {
+		if j == 0 {
+			return ""
+		}
+		if o.units[j-1].answer != "" {
+			return "nobody knows"
+		}
+		return o.units[j-1].says + " " + o.units[j-1].last
+	}
+	alike := map[string][]int{}
+	order = nil
+	for _, j := range like() {
+		if alike[behind(j)] == nil {
+			order = append(order, behind(j))
+		}
+		alike[behind(j)] = append(alike[behind(j)], j)
+	}
+	for _, d := range order {
+		if list := here(func(k kept) bool {
+			return o.own(k) && o.tenant.Session != "" && k.session == o.tenant.Session && k.behind == d
+		}); len(list) > 0 {
+			o.deal(alike[d], list, false)
 		}
 	}
 }
@@ -249,6 +269,9 @@ func scene(rng *rand.Rand) (records []kept, units []unit, tenant Tenant) {
 			bound: rng.IntN(2) == 0, tenant: pick("tenant", "tenant", "tenant", "tenant", "tenant", "else"), family: pick("family", "family", "family", "family", "family", "other"),
 			session: pick("session", "session", "else", "third"), exact: pick("exact", "exact", "other"), id: fmt.Sprint("id ", i)}
 		k.says, k.before = says(k.calls), calls()
+		if rng.IntN(3) > 0 {
+			k.behind = says(k.before) + " " + pick("l", "l", "m")
+		}
 		if i > 0 && rng.IntN(3) == 0 { // the same again
 			again := records[i-1]
 			again.all, again.id, again.answer = k.all, k.id, ""
@@ -268,6 +291,9 @@ func scene(rng *rand.Rand) (records []kept, units []unit, tenant Tenant) {
 			if i > 0 && rng.IntN(3) == 0 && units[i-1].answer == "" {
 				units[i-1].calls = k.before
 				units[i-1].says = says(k.before)
+				if said, last, ok := strings.Cut(k.behind, " "); ok && rng.IntN(3) > 0 {
+					units[i-1].says, units[i-1].last = said, last
+				}
 			}
 			if u.calls, u.says = k.calls, k.says; rng.IntN(3) > 0 {
 				u.last = k.last
@@ -275,8 +301,8 @@ func scene(rng *rand.Rand) (records []kept, units []unit, tenant Tenant) {
 				u.says = says(u.calls)
 			}
 		}
-		if i > 0 && rng.IntN(3) == 0 {
-			u.calls, u.says, u.last = units[i-1].calls, units[i-1].says, units[i-1].last
+		if back := 1 + rng.IntN(2); i >= back && rng.IntN(2) == 0 { // what was said comes again, or the exchange before it too
+			u.calls, u.says, u.last = units[i-back].calls, units[i-back].says, units[i-back].last
 		}
 		if rng.IntN(12) == 0 {
 			u.answer = fmt.Sprint("msg_9aaaaaaa", (rng.IntN(2)*3+i)%7) // no two name the same: that is an error
@@ -285,6 +311,19 @@ func scene(rng *rand.Rand) (records []kept, units []unit, tenant Tenant) {
 			}
 		}
 		units = append(units, u)
+	}
+	if rng.IntN(4) == 0 { // an exchange that was altered comes twice
+		k := records[len(records)-1]
+		prior := unit{calls: k.before, says: says(k.before), last: "l"}
+		if said, last, ok := strings.Cut(k.behind, " "); ok {
+			prior.says, prior.last = said, last
+		}
+		for range 2 {
+			for _, u := range []unit{prior, {calls: k.calls, says: k.says, last: k.last}} {
+				u.all = fmt.Sprint("a", len(units))
+				units = append(units, u)
+			}
+		}
 	}
 	tenant = Tenant{Key: pick("tenant", "tenant", "tenant", "tenant", "else"), Family: "family", Stable: rng.IntN(2) > 0, Exact: pick("exact", "exact", "other"), Session: pick("", "session", "session")}
 	return records, units, tenant

@@ -20,9 +20,11 @@ import (
 type record struct {
 	tenant, family, session string
 	answer                  string
-	calls                   []string
+	calls                   []string // the first strong ids of its calls
+	count                   int      // of its calls
 	shown, last, all        digest.Digest
 	behind                  digest.Digest // the answer before, by its calls; zero for none
+	exchange                digest.Digest // the same, by what was said; zero where it is not known
 	list                    digest.Digest // this one, by its calls; zero for none
 	exact                   digest.Digest // of Tenant.Exact; zero for none
 	put                     digest.Digest // of the body: what is put back
@@ -53,17 +55,29 @@ func newRecord(e Entry) (*record, []byte) {
 	r := &record{
 		tenant: e.Tenant.Key, family: e.Tenant.Family, session: strings.Clone(shortSession(e.Tenant.Session)), exact: exactly(e.Tenant),
 		answer: strings.Clone(short(e.Told.Unit.Answer)), shown: e.Told.Shown, last: e.Last, all: e.All,
-		behind: listed(e.Before), list: listed(e.Told.Unit.Calls),
+		behind: listed(e.Before), exchange: e.Exchange, list: listed(e.Told.Unit.Calls), count: len(e.Told.Unit.Calls),
 		put: sum(put), does: sum(withoutIDs(e.Told)), size: len(put), bound: e.Told.Bound,
 	}
-	for _, id := range e.Told.Unit.Calls {
-		r.calls = append(r.calls, strings.Clone(short(id)))
-	}
+	r.calls = found(e.Told.Unit.Calls)
 	if r.size > largestBody {
 		r.size, put = 0, nil
 		r.gone.Store(true)
 	}
 	return r, put
+}
+
+// mostIDs is how many ids of calls a record is found by. All of them are in its
+// list.
+const mostIDs = 8
+
+// found gives those of the ids of calls that a record is found by.
+func found(ids []string) (list []string) {
+	for _, id := range ids {
+		if id = short(id); strong(id) && len(list) < mostIDs {
+			list = append(list, strings.Clone(id))
+		}
+	}
+	return list
 }
 
 // exactly gives what records hold of Tenant.Exact, zero for none.
@@ -145,7 +159,7 @@ func sum(body []byte) digest.Digest {
 
 // The first byte of anchors and bodies as they are kept.
 const (
-	anchorsVersion = 2
+	anchorsVersion = 3
 	bodyVersion    = 1
 )
 
@@ -158,8 +172,9 @@ func (r *record) anchors() []byte {
 	for _, s := range []string{r.family, r.session, r.answer} {
 		w.string(s)
 	}
+	w.int(r.count)
 	w.strings(r.calls)
-	for _, d := range []digest.Digest{r.shown, r.last, r.all, r.behind, r.list, r.exact, r.put, r.does} {
+	for _, d := range []digest.Digest{r.shown, r.last, r.all, r.behind, r.list, r.exact, r.put, r.does, r.exchange} {
 		w.digest(d)
 	}
 	return w.b
@@ -168,7 +183,8 @@ func (r *record) anchors() []byte {
 // read sets what anchors gave.
 func (r *record) read(anchors []byte) error {
 	in := reader{b: anchors}
-	if in.byte() != anchorsVersion {
+	version := in.byte()
+	if version != anchorsVersion && version != 2 {
 		return errVersion
 	}
 	r.bound = in.bool()
@@ -178,8 +194,18 @@ func (r *record) read(anchors []byte) error {
 	for _, s := range []*string{&r.family, &r.session, &r.answer} {
 		*s = in.string()
 	}
-	r.calls = in.strings()
-	for _, d := range []*digest.Digest{&r.shown, &r.last, &r.all, &r.behind, &r.list, &r.exact, &r.put, &r.does} {
+	digests := []*digest.Digest{&r.shown, &r.last, &r.all, &r.behind, &r.list, &r.exact, &r.put, &r.does}
+	if version == 2 { // all ids, and no exchange
+		ids := in.strings()
+		r.count, r.calls = len(ids), found(ids)
+	} else {
+		if r.count = in.int(); r.count < 0 {
+			return errDamaged
+		}
+		r.calls = in.strings()
+		digests = append(digests, &r.exchange)
+	}
+	for _, d := range digests {
 		*d = in.digest()
 	}
 	return in.end()

@@ -17,7 +17,10 @@
 //     something else than was shown, its words are the client's; or else
 //  3. the unit says what was shown, the message before it is the same, and so
 //     is everything before that; or else the calls of the unit before it, if
-//     one of them has a strong id; or else the session that the client claims.
+//     one of them has a strong id; or else the session that the client claims,
+//     with what the unit before it says and the message before that one. Of a
+//     unit that is the first one there is nothing to be the same. One session
+//     has several conversations, and "go on" is said in many.
 //
 // A strong call id is one that nobody else makes: its last run of letters and
 // digits has eight characters or more, a digit among them, as in call_9fK2xQ7b.
@@ -89,11 +92,27 @@ type Entry struct {
 	// Last and All are the digests of the history of the request that the turn
 	// answered, at its end.
 	Last, All digest.Digest
-	// Before are the ids of the calls of the last answer in that history.
-	Before []string
+	// Before are the ids of the calls of the last answer in that history, and
+	// Exchange names it by what it says, as the function of that name does.
+	Before   []string
+	Exchange digest.Digest
 	// Replace is the id of the entry that was kept of the same turn before, 0
 	// for none. A turn keeps one entry at a time.
 	Replace ID
+}
+
+// Exchange names the answer before unit n of a history by what it says and the
+// message before it. Where there is none, it names that. It is zero for an
+// answer that only the provider holds, and equal to none then.
+func Exchange(h inspect.History, n int) digest.Digest {
+	if n == 0 {
+		return sum(nil)
+	}
+	if h.Units()[n-1].Answer != "" {
+		return digest.Digest{}
+	}
+	shown, last := h.Shown(n-1), h.Last(n-1)
+	return sum(append(shown[:], last[:]...))
 }
 
 // ID names an entry for as long as the Book is open.
@@ -129,6 +148,9 @@ type Options struct {
 	// longest: bodies, of which what they are found by stays, and records. 0 is
 	// 10,000 and 64 MiB.
 	TenantLimit, TenantBytes int
+	// Bytes is how many bytes of bodies are kept at most. Beyond it the tenants
+	// with the most lose those that were of no use for longest. 0 is 1 GiB.
+	Bytes int
 	// Cache is how many bytes of bodies are held in memory. 0 is 64 MiB.
 	Cache int
 	// Report is told of what failed in the store without harm to a request:
@@ -142,6 +164,7 @@ const (
 	defaultLimit       = 200_000
 	defaultTenantLimit = 10_000
 	defaultTenantBytes = 64 << 20
+	defaultBytes       = 1 << 30
 	defaultCache       = 64 << 20
 )
 
@@ -162,7 +185,7 @@ type Book struct {
 	limit  int
 	report func(error)
 
-	tenantLimit, tenantBytes int
+	tenantLimit, tenantBytes, allBytes int
 
 	cache cache
 	swept atomic.Int64 // when old records were last looked for
@@ -171,6 +194,7 @@ type Book struct {
 	shelves map[string]*shelf
 	byID    map[ID]*record
 	ranks   ranks
+	bytes   int // of all bodies
 	nextID  ID
 	// unkept are the records that the store has failed to keep, with their
 	// bodies.
@@ -187,6 +211,7 @@ func Open(ctx context.Context, s Store, o Options) (*Book, error) {
 	b.limit = orDefault(o.Limit, defaultLimit)
 	b.tenantLimit = orDefault(o.TenantLimit, defaultTenantLimit)
 	b.tenantBytes = orDefault(o.TenantBytes, defaultTenantBytes)
+	b.allBytes = orDefault(o.Bytes, defaultBytes)
 	b.cache.max = orDefault(o.Cache, defaultCache)
 	if b.report == nil {
 		b.report = func(error) {}
@@ -215,6 +240,7 @@ func Open(ctx context.Context, s Store, o Options) (*Book, error) {
 		b.trim(s, &d)
 	}
 	b.evict(&d)
+	b.thin(&d)
 	b.forget(ctx, d)
 	b.sweep(ctx, time.Now())
 	return b, nil
@@ -259,7 +285,7 @@ func (b *Book) add(r *record) {
 		heap.Fix(&b.ranks, s.rank)
 		return
 	}
-	s = newShelf()
+	s = newShelf(&b.bytes)
 	s.add(r)
 	b.shelves[r.tenant] = s
 	heap.Push(&b.ranks, s)
@@ -270,6 +296,7 @@ func (b *Book) remove(r *record) {
 	delete(b.byID, r.id)
 	s := b.shelves[r.tenant]
 	if s.order.Len() == 1 {
+		s.lose(r)
 		heap.Remove(&b.ranks, s.rank)
 		delete(b.shelves, r.tenant)
 	} else {

@@ -16,21 +16,22 @@ type shelf struct {
 	answers map[string][]*record
 	lists   map[digest.Digest][]*record // by all ids of calls, one of them strong
 	places  map[place][]*record
-	calls   map[string]int        // how often records have a strong id
+	calls   map[string]int        // how many records are found by an id
 	shown   map[digest.Digest]int // records of answers that say this
 	sizes   map[int]int           // records with so many calls
 
 	order list.List // of *record, the one that was of use last in front
 	held  list.List // of those with a body, in the same order
 	bytes int       // of these bodies, as they are kept
+	all   *int      // of those of all shelves
 	rank  int       // in Book.ranks
 }
 
 // place is where an answer stands by what it says and the message before it.
 type place struct{ shown, last digest.Digest }
 
-func newShelf() *shelf {
-	return &shelf{answers: map[string][]*record{}, lists: map[digest.Digest][]*record{}, places: map[place][]*record{},
+func newShelf(all *int) *shelf {
+	return &shelf{all: all, answers: map[string][]*record{}, lists: map[digest.Digest][]*record{}, places: map[place][]*record{},
 		calls: map[string]int{}, shown: map[digest.Digest]int{}, sizes: map[int]int{}}
 }
 
@@ -39,8 +40,9 @@ func (s *shelf) add(r *record) {
 	if !r.gone.Load() {
 		r.body = s.held.PushFront(r)
 		s.bytes += r.size
+		*s.all += r.size
 	}
-	s.sizes[len(r.calls)]++
+	s.sizes[r.count]++
 	s.shown[r.shown]++
 	at := place{r.shown, r.last}
 	s.places[at] = append(s.places[at], r)
@@ -51,16 +53,14 @@ func (s *shelf) add(r *record) {
 		s.lists[r.list] = append(s.lists[r.list], r)
 	}
 	for _, id := range r.calls {
-		if strong(id) {
-			s.calls[id]++
-		}
+		s.calls[id]++
 	}
 }
 
 func (s *shelf) remove(r *record) {
 	s.order.Remove(r.turn)
 	s.lose(r)
-	countDown(s.sizes, len(r.calls))
+	countDown(s.sizes, r.count)
 	countDown(s.shown, r.shown)
 	takeOut(s.places, place{r.shown, r.last}, r)
 	if r.answer != "" {
@@ -70,9 +70,7 @@ func (s *shelf) remove(r *record) {
 		takeOut(s.lists, r.list, r)
 	}
 	for _, id := range r.calls {
-		if strong(id) {
-			countDown(s.calls, id)
-		}
+		countDown(s.calls, id)
 	}
 }
 
@@ -82,6 +80,7 @@ func (s *shelf) lose(r *record) {
 		s.held.Remove(r.body)
 		r.body = nil
 		s.bytes -= r.size
+		*s.all -= r.size
 	}
 }
 
