@@ -40,27 +40,32 @@ func identify(name, value string) identity {
 			break
 		}
 	}
-	switch name {
-	case "Cookie":
-		id.exact = withoutCookies(value)
-		id.kept, id.credential = id.exact, id.exact != ""
-		return id
-	case "Authorization", "Proxy-Authorization":
-	default:
+	if name == "Cookie" {
+		return cookies(value)
+	}
+	if !id.credential {
 		return id
 	}
-	scheme, token, _ := strings.Cut(value, " ")
-	token = strings.TrimSpace(token)
-	if strings.HasPrefix(scheme, "AWS4-") {
+	scheme, token, ok := strings.Cut(value, " ")
+	switch token = strings.TrimSpace(token); {
+	case !ok:
+		token = value
+	case strings.HasPrefix(scheme, "AWS4-"):
 		return signer(token)
-	}
-	if !strings.EqualFold(scheme, "bearer") && !strings.EqualFold(scheme, "token") {
+	case !strings.EqualFold(scheme, "bearer") && !strings.EqualFold(scheme, "token"):
 		return id
 	}
 	if kept, named := outlives(token); kept != "" {
-		id.kept, id.firm, id.named = kept, false, named
+		id.kept, id.firm, id.named = kept, false, named && checked[name]
 	}
 	return id
+}
+
+// checked are the headers in which providers themselves take their keys: no
+// answer comes before they have looked at it. What stands elsewhere may be
+// looked at by nobody.
+var checked = map[string]bool{
+	"Authorization": true, "Proxy-Authorization": true, "X-Api-Key": true, "Api-Key": true, "X-Goog-Api-Key": true,
 }
 
 // outlives gives what a renewal leaves of a token that is renewed, "" for one
@@ -73,8 +78,8 @@ func outlives(token string) (kept string, named bool) {
 		who, _, _ := strings.Cut(token, ";")
 		return who, who != token && len(who) > len("tid=")
 	}
-	if who := subject(token); who != "" {
-		return who, true
+	if who, issued := subject(token); who != "" {
+		return who, issued
 	}
 	for _, p := range renewed {
 		if strings.HasPrefix(token, p) {
@@ -88,23 +93,24 @@ func outlives(token string) (kept string, named bool) {
 }
 
 // subject gives issuer and subject of a JSON Web Token (RFC 7519), "" when the
-// token is none or names no subject. Its signature is not checked.
-func subject(token string) string {
+// token is none or names no subject, and whether it names an issuer: without
+// one, two may say the same of two customers. Its signature is not checked.
+func subject(token string) (who string, issued bool) {
 	if !strings.HasPrefix(token, "eyJ") || strings.Count(token, ".") != 2 {
-		return ""
+		return "", false
 	}
 	_, payload, _ := strings.Cut(token, ".")
 	payload, _, _ = strings.Cut(payload, ".")
 	claims, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(payload, "="))
 	if err != nil || !gjson.ValidBytes(claims) {
-		return ""
+		return "", false
 	}
 	found := gjson.GetManyBytes(claims, "iss", "sub")
 	iss, sub := found[0], found[1]
 	if sub.Type != gjson.String || sub.Str == "" {
-		return ""
+		return "", false
 	}
-	return "jwt " + strconv.Quote(iss.String()) + " " + strconv.Quote(sub.Str)
+	return "jwt " + strconv.Quote(iss.String()) + " " + strconv.Quote(sub.Str), iss.Type == gjson.String && iss.Str != ""
 }
 
 // signer gives the access key id of a request that is signed by AWS Signature
@@ -137,16 +143,23 @@ func account(key string) string {
 // passing are cookies that proxies on the way set and change.
 var passing = map[string]bool{"__cf_bm": true, "_cfuvid": true, "cf_clearance": true, "__cflb": true}
 
-func withoutCookies(value string) string {
-	if !strings.Contains(value, "cf") {
-		return value
-	}
-	kept := make([]string, 0, 4)
+// cookies reads the value of a Cookie header: what proxies set is left out, and
+// of a token that is renewed what a renewal leaves is kept.
+func cookies(value string) identity {
+	exact, kept := make([]string, 0, 4), make([]string, 0, 4)
+	id := identity{firm: true}
 	for c := range strings.SplitSeq(value, ";") {
-		name, _, _ := strings.Cut(strings.TrimSpace(c), "=")
-		if !passing[name] {
-			kept = append(kept, strings.TrimSpace(c))
+		c = strings.TrimSpace(c)
+		name, token, _ := strings.Cut(c, "=")
+		if passing[name] || c == "" {
+			continue
 		}
+		exact = append(exact, c)
+		if left, _ := outlives(token); left != "" {
+			c, id.firm = name+"="+left, false
+		}
+		kept = append(kept, c)
 	}
-	return strings.Join(kept, "; ")
+	id.exact, id.kept, id.credential = strings.Join(exact, "; "), strings.Join(kept, "; "), len(exact) > 0
+	return id
 }

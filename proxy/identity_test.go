@@ -3,6 +3,7 @@ package proxy
 import (
 	"encoding/base64"
 	"net/http"
+	"strings"
 	"testing"
 )
 
@@ -10,6 +11,11 @@ import (
 func token(payload, signature string) string {
 	part := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
 	return "Bearer " + part(`{"alg":"RS256"}`) + "." + part(payload) + "." + part(signature)
+}
+
+// unschemed is token without its scheme.
+func unschemed(payload, signature string) string {
+	return strings.TrimPrefix(token(payload, signature), "Bearer ")
 }
 
 const (
@@ -48,8 +54,20 @@ func TestARenewedCredentialIsOfTheSameTenant(t *testing.T) {
 		"a token whose id is empty":                 {of("Bearer tid=;exp=1:aa"), of("Bearer tid=;exp=2:bb"), false, false},
 		"a cookie that a proxy has set alone":       {key("a", "u", http.Header{"Cookie": {"cf_clearance=x"}}), key("a", "u", http.Header{"Cookie": {"cf_clearance=y"}}), true, false},
 		"a cookie beside one that a proxy set anew": {of("Bearer sk-1", "Cookie", "a=1; __cf_bm=x"), of("Bearer sk-1", "Cookie", "a=1; __cf_bm=y"), true, true},
-		"no credential at all":                      {key("a", "u", nil), key("a", "u", nil), true, false},
-		"a project that is claimed and not proved":  {key("a", "u", http.Header{"Openai-Project": {"p"}}), key("a", "u", http.Header{"Openai-Project": {"p"}}), true, false},
+		"a token in the header of a provider's key": {
+			of("", "X-Api-Key", unschemed(`{"iss":"https://a","sub":"u1","exp":1}`, "x")), of("", "X-Api-Key", unschemed(`{"iss":"https://a","sub":"u1","exp":2}`, "y")), false, true},
+		"a token with a scheme in another header": {
+			of("", "X-Auth", token(`{"iss":"https://a","sub":"u1","exp":1}`, "x")), of("", "X-Auth", token(`{"iss":"https://a","sub":"u1","exp":2}`, "y")), false, false},
+		"a token that a gateway looks at beside a key": {
+			of("Bearer sk-1", "Cf-Access-Jwt-Assertion", unschemed(`{"iss":"https://a","sub":"u1","exp":1}`, "x")), of("Bearer sk-1", "Cf-Access-Jwt-Assertion", unschemed(`{"iss":"https://a","sub":"u1","exp":2}`, "y")), false, false},
+		"a token in a cookie": {
+			of("Bearer sk-1", "Cookie", "a=1; CF_Authorization="+unschemed(`{"iss":"https://a","sub":"u1","exp":1}`, "x")), of("Bearer sk-1", "Cookie", "a=1; CF_Authorization="+unschemed(`{"iss":"https://a","sub":"u1","exp":2}`, "y")), false, false},
+		"a token in the query": {
+			key("a", "u", http.Header{"?access_token": {"ya29.one"}}), key("a", "u", http.Header{"?access_token": {"ya29.two"}}), false, false},
+		"a token without an issuer": {
+			of(token(`{"sub":"u1","exp":1}`, "x")), of(token(`{"sub":"u1","exp":2}`, "y")), false, false},
+		"no credential at all":                     {key("a", "u", nil), key("a", "u", nil), true, false},
+		"a project that is claimed and not proved": {key("a", "u", http.Header{"Openai-Project": {"p"}}), key("a", "u", http.Header{"Openai-Project": {"p"}}), true, false},
 	} {
 		if tt.before.Repairs != tt.after.Repairs {
 			t.Errorf("%s: its repairs are lost", name)
@@ -88,6 +106,7 @@ func TestTwoCustomersAreNotTakenForOne(t *testing.T) {
 		"a login":                            "Bearer sk-ant-oat01-one",
 		"another login":                      "Bearer sk-ant-oat01-two",
 		"another scheme":                     "Basic sk-1",
+		"no scheme":                          "sk-1",
 	} {
 		p := key("a", "u", http.Header{"Authorization": {auth}}).Principal
 		if other, ok := seen[p]; ok {
@@ -97,6 +116,16 @@ func TestTwoCustomersAreNotTakenForOne(t *testing.T) {
 	}
 	if one, two := key("a", "u", http.Header{"Authorization": {sts1}}), key("a", "u", http.Header{"Authorization": {sts3}}); one.Repairs == two.Repairs {
 		t.Error("the credentials of two accounts share repairs")
+	}
+}
+
+func TestWhatIsClaimedIsNoCredentialThatIsRenewed(t *testing.T) {
+	key := PrincipalKey([]byte("k"))
+	of := func(value string) Tenant {
+		return key("a", "u", http.Header{"Authorization": {"Bearer sk-1"}, "X-User": {value}})
+	}
+	if one, two := of("ya29.one"), of("ya29.two"); one.Repairs == two.Repairs {
+		t.Error("two users share repairs")
 	}
 }
 
