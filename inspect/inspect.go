@@ -134,6 +134,9 @@ type Step struct {
 	// cannot be ruled on.
 	Hosted []toolcall.Call
 	State  State
+	// Held is about how much of the answer the turn keeps in memory by now, in
+	// bytes: what waits behind calls, and what is gathered for later requests.
+	Held int
 }
 
 // End says how a round of the provider ended.

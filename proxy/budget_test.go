@@ -210,3 +210,40 @@ func TestAnswersThatAreReadWholeAreCharged(t *testing.T) {
 		})
 	}
 }
+
+func TestWhatATurnKeepsOfAStreamIsCharged(t *testing.T) {
+	const words = 300_000
+	for name, tt := range map[string]struct {
+		memory int64
+		want   string
+	}{
+		"there is room for it":    {1 << 20, "R "},
+		"there is no room for it": {words, "A [callgate] The rest of the answer was withheld: callgate holds as many bodies in memory as it may (limits.memory)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t, say(sse, "T a\nC sh danger\n", strings.Repeat("T xxxxxxxx\n", words/11), "E\n"), func(p *Proxy) {
+					p.Limits.Memory, p.Limits.Held = tt.memory, 1<<20
+				})
+				defer r.end()
+				resp := r.post(t, "/v1/lines", "ask")
+				q := <-r.person
+				synctest.Wait()
+				charged := r.p.memory.used.Load()
+				if tt.want == "R " {
+					if charged < words || charged > 3*words {
+						t.Errorf("%d bytes are charged for %d that wait", charged, words)
+					}
+					q.say(gate.Deny)
+				}
+				if got := text(t, resp); !strings.HasPrefix(got, "T a\n"+tt.want) || strings.Contains(got, "C sh") {
+					t.Errorf("%.200q", got)
+				}
+				synctest.Wait()
+				if used := r.p.memory.used.Load(); used != 0 {
+					t.Errorf("%d bytes stay charged", used)
+				}
+			})
+		})
+	}
+}

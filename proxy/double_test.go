@@ -282,7 +282,10 @@ func (t *lineTurn) step(dst []byte, calls []toolcall.Call) inspect.Step {
 		dst = append(dst, t.queue[0].raw...)
 		t.queue = t.queue[1:]
 	}
-	s := inspect.Step{Out: dst, Calls: calls}
+	s := inspect.Step{Out: dst, Calls: calls, Held: len(t.buf)}
+	for _, q := range t.queue {
+		s.Held += len(q.raw)
+	}
 	switch {
 	case t.ended && len(t.queue) > 0 && t.queue[0].end:
 		s.State, t.suspended = inspect.Suspended, true

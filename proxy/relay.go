@@ -46,6 +46,7 @@ type relay struct {
 	noes    map[string]int // by digest, the round in which a call was withheld first
 	again   bool           // one of them was made again in a later round
 
+	mem        lease     // for what the turn keeps of the answer
 	kept       repair.ID // the record of the turn
 	remembered bool      // the turn's end is in it
 }
@@ -94,7 +95,7 @@ func (x *exchange) gated(ctx context.Context, d inspect.Dialect) error {
 	if err != nil {
 		return fmt.Errorf("repairing the request: %w", err)
 	}
-	l := &relay{x: x, ctx: ctx, d: d, p: q, tenant: t, ask: ask, rounds: 1}
+	l := &relay{x: x, ctx: ctx, mem: lease{from: &x.p.memory}, d: d, p: q, tenant: t, ask: ask, rounds: 1}
 	l.ask.Denials = found.Refused
 	a, err := x.ask(ctx, q)
 	if a == nil {
@@ -156,6 +157,7 @@ func (l *relay) answer(rd *round, resp *http.Response, w *watch) error {
 	l.turn, l.resp, l.stream, l.out = turn, resp, stream, (*out)[:0]
 	defer func() {
 		l.leave()
+		l.mem.end()
 		if cap(l.out) <= stepSize {
 			*out = l.out
 			x.p.outs.Put(out)
@@ -300,6 +302,9 @@ func (l *relay) absorb(step inspect.Step, err error) error {
 		l.out = step.Out
 	}
 	l.state = step.State
+	if err == nil {
+		err = l.cover(step.Held)
+	}
 	for _, c := range step.Hosted {
 		l.x.recordHosted(&l.ask, c)
 	}
@@ -307,6 +312,19 @@ func (l *relay) absorb(step inspect.Step, err error) error {
 		l.submit(step.Calls)
 	}
 	return err
+}
+
+// coverStep is how far what a turn keeps may grow before it is charged anew:
+// most turns keep less.
+const coverStep = 64 << 10
+
+// cover charges what the turn keeps, twice: once more as what is made of it for
+// later requests.
+func (l *relay) cover(held int) error {
+	if more := 2*int64(held) - l.mem.size; more > coverStep {
+		return l.mem.set(2 * int64(held))
+	}
+	return nil
 }
 
 // submit asks the gate about the calls that became complete together.

@@ -77,7 +77,7 @@ func (d *document) fail(where, reason string, limit bool) *inspect.Error {
 }
 
 func (d *document) step(dst []byte) inspect.Step {
-	s := inspect.Step{Out: dst}
+	s := inspect.Step{Out: dst, Held: len(d.content) + len(d.body)}
 	switch {
 	case d.done:
 		s.State = inspect.Done

@@ -139,7 +139,7 @@ const (
 // are refused in words from then on, and a turn that must be told of ends.
 func (t *stream) tooLong() error {
 	h := t.heard
-	if h == nil || h.full || t.past.size+len(h.said)+len(h.parts)*partCost+len(h.items)*itemCost <= t.lim.Answer {
+	if h == nil || h.full || t.heardSize() <= t.lim.Answer {
 		return nil
 	}
 	h.full = true
@@ -147,6 +147,21 @@ func (t *stream) tooLong() error {
 		return t.limit("calls of the answer were withheld, and it is longer than the limit of " + strconv.Itoa(t.lim.Answer) + " bytes")
 	}
 	return nil
+}
+
+// heardSize is how much is gathered, in bytes.
+func (t *stream) heardSize() int {
+	h := t.heard
+	return t.past.size + len(h.said) + len(h.parts)*partCost + len(h.items)*itemCost
+}
+
+// kept is heardSize and what waits behind calls.
+func (t *stream) kept() int {
+	n := len(t.held) + len(t.queue)*entryCost
+	if t.heard != nil {
+		n += t.heardSize()
+	}
+	return n
 }
 
 // shownUpTo is how much of what was heard was shown.

@@ -549,3 +549,38 @@ func FuzzRoundsSwapped(f *testing.F) {
 func endsEarly(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "the further answer")
 }
+
+func TestATurnSaysHowMuchItKeeps(t *testing.T) {
+	const size = 1 << 20
+	words := strings.Repeat("0123456789abcdef", 64)
+	for _, tt := range []struct {
+		name, block, delta string
+		repair             bool
+		least              int
+	}{
+		{"text", `{"type":"text","text":""}`, `{"type":"text_delta","text":"` + words + `"}`, true, size},
+		{"thinking", `{"type":"thinking","thinking":"","signature":""}`, `{"type":"thinking_delta","thinking":"` + words + `"}`, true, size},
+		{"text that nobody asks for later", `{"type":"text","text":""}`, `{"type":"text_delta","text":"` + words + `"}`, false, 0},
+		{"arguments", `{"type":"tool_use","id":"toolu_1","name":"bash","input":{}}`, `{"type":"input_json_delta","partial_json":"` + words + `"}`, false, size},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			lim := inspect.Limits{Args: 2 * size}
+			turn := limited(t, lim, eventStream)
+			if tt.repair {
+				_, turn = openRepair(t, lim, eventStream)
+			}
+			feed(t, turn, sse(messageStart(), blockStart(0, tt.block)))
+			held := 0
+			for range size / len(words) {
+				held = feed(t, turn, sse(blockDelta(0, tt.delta))).Held
+			}
+			if held < tt.least || held > 4*tt.least+8192 {
+				t.Errorf("it keeps %d bytes of %d", held, size)
+			}
+		})
+	}
+	_, d := openRepair(t, inspect.Limits{}, jsonBody)
+	if step := feed(t, d, `{"x":"`+strings.Repeat("x", size)); step.Held < size {
+		t.Errorf("a document keeps %d bytes", step.Held)
+	}
+}

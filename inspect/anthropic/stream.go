@@ -131,7 +131,7 @@ func (t *stream) begin(dst []byte) { t.dst = dst }
 // give ends a step.
 func (t *stream) give() inspect.Step {
 	s := t.step
-	s.Out = t.dst
+	s.Out, s.Held = t.dst, t.kept()
 	t.dst = nil
 	if s.Calls != nil || s.Hosted != nil {
 		t.step = inspect.Step{}

@@ -512,7 +512,7 @@ func (c *call) blocks() bool { return !c.resolved || c.indexed && c.index > c.la
 
 // step closes a drive of the turn.
 func (t *turn) step() inspect.Step {
-	s := inspect.Step{Out: t.out, Calls: t.fresh}
+	s := inspect.Step{Out: t.out, Calls: t.fresh, Held: t.args + t.rounds.kept()}
 	t.out, t.fresh = nil, nil
 	switch {
 	case t.over && t.open == 0:

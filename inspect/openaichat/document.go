@@ -34,7 +34,9 @@ func (d *document) Feed(dst, p []byte) (inspect.Step, error) {
 	default:
 		d.body = append(d.body, p...)
 	}
-	return d.step(), d.err
+	step := d.step()
+	step.Held += len(d.body)
+	return step, d.err
 }
 
 // EndRound reads the document.

@@ -41,6 +41,21 @@ const (
 // size is how many bytes of text there are.
 func (s *said) size() int { return s.held + len(s.text) }
 
+// weight is how many bytes there are, with what stands beside the text.
+func (s *said) weight() int {
+	n := s.size()
+	if a := s.aside; a != nil {
+		n += len(a.parts) + len(a.extra) + len(a.audio)
+		for _, b := range a.strings {
+			n += len(b)
+		}
+		for _, b := range a.lists {
+			n += len(b)
+		}
+	}
+	return n
+}
+
 // add takes in a piece of text.
 func (s *said) add(piece []byte) {
 	if cap(s.text)-len(s.text) < len(piece) {

@@ -86,7 +86,9 @@ func (s *stream) Feed(dst, p []byte) (inspect.Step, error) {
 		s.err = s.wrap(s.read(p))
 	}
 	s.drain()
-	return s.step(), s.err
+	step := s.step()
+	step.Held += s.held
+	return step, s.err
 }
 
 // read takes in bytes of the stream. Events that have the form of those before

@@ -47,6 +47,15 @@ type rounds struct {
 	alone     bool   // it came in an event without choices
 }
 
+// kept is how many bytes of what was said are kept for later requests.
+func (r *rounds) kept() int {
+	n := r.said.weight() + len(r.shown)
+	for i := range r.before {
+		n += len(r.before[i].Message)
+	}
+	return n
+}
+
 // gathers reports whether what is said is kept. It can be put into a history
 // only where one choice was asked for.
 func (t *turn) gathers() bool { return t.repair && t.lanesAsked == 1 }

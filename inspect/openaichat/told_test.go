@@ -3,6 +3,7 @@ package openaichat
 import (
 	"bytes"
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -225,5 +226,47 @@ func TestPlainEventsNeedLittleMemoryWhenTheyAreKept(t *testing.T) {
 	})
 	if n > 0 {
 		t.Errorf("%v allocations for eight events", n)
+	}
+}
+
+func TestATurnSaysHowMuchItKeeps(t *testing.T) {
+	const size = 1 << 20
+	words := strings.Repeat("0123456789abcdef", 64)
+	begin := chunk(0, `{"role":"assistant","content":"a"}`, "null")
+	call := chunk(0, callDelta(0, "c", "f", ``), "null")
+	for _, tt := range []struct {
+		name, begin, event string
+		repair             bool
+		least              int
+	}{
+		{"text", begin, chunk(0, `{"content":"`+words+`"}`, "null"), true, size},
+		{"reasoning", begin, chunk(0, `{"reasoning_content":"`+words+`"}`, "null"), true, size},
+		{"text that nobody asks for later", begin, chunk(0, `{"content":"`+words+`"}`, "null"), false, 0},
+		{"text behind a call", begin + chunk(0, callDelta(0, "c", "f", `{}`), "null"), chunk(0, `{"content":"`+words+`"}`, "null"), false, size},
+		{"arguments", begin + call, chunk(0, `{"tool_calls":[{"index":0,"function":{"arguments":"`+words+`"}}]}`, "null"), false, size},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			lim := inspect.Limits{Args: 2 * size}
+			turn := openStream(t, lim)
+			if tt.repair {
+				turn = openRepair(t, lim, inspect.Head{Status: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}})
+			}
+			feed(t, turn, tt.begin)
+			held := 0
+			for range size / len(words) {
+				step, err := turn.Feed(nil, []byte(tt.event))
+				if err != nil {
+					t.Fatal(err)
+				}
+				held = step.Held
+			}
+			if held < tt.least || held > 4*tt.least+8192 {
+				t.Errorf("it keeps %d bytes of %d", held, size)
+			}
+		})
+	}
+	d := openRepair(t, inspect.Limits{}, inspect.Head{Status: 200, Header: http.Header{"Content-Type": {"application/json"}}})
+	if step, err := d.Feed(nil, []byte(`{"x":"`+strings.Repeat("x", size))); err != nil || step.Held < size {
+		t.Errorf("a document keeps %d bytes, %v", step.Held, err)
 	}
 }
