@@ -86,7 +86,8 @@ type History interface {
 	// are no new task: clients put reminders and the like there.
 	Task() int
 	// Edit appends the request's body with the units of mends changed and
-	// nothing else, byte for byte. The same unit and Mend give the same bytes
+	// nothing else, byte for byte. What names an item of callgate's own in one of
+	// them (OwnItem) is taken out. The same unit and Mend give the same bytes
 	// in whatever request they stand.
 	Edit(dst []byte, mends map[int]Mend) ([]byte, error)
 }
@@ -96,6 +97,9 @@ type Unit struct {
 	// Answer is the provider's id of an answer that the provider itself holds:
 	// the request names it and does not hold it. "" for all others.
 	Answer string
+	// Held says of an answer without such an id that the provider holds it all
+	// the same: the request names the conversation that it is the last of.
+	Held bool
 	// Calls are the ids of the calls in it, in order; "" for one without. Of an
 	// answer that the provider holds they are those of the results that the
 	// request begins with.

@@ -96,6 +96,8 @@ type Request interface {
 type Info struct {
 	Model  string
 	Stream bool
+	// Elements says that an answer in JSON comes piece by piece, too: as an array.
+	Elements bool
 	// Lanes is the number of choices asked for, at least 1.
 	Lanes int
 	// Tools are the tools offered to the model, in order.

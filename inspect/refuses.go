@@ -3,6 +3,7 @@ package inspect
 import (
 	"bytes"
 	"regexp"
+	"strings"
 
 	"github.com/tidwall/gjson"
 )
@@ -11,10 +12,13 @@ import (
 // about thinking in the history that it does not take: thinking whose signature
 // is wrong, that is bound to something else than stands before it, or that is
 // missing where it must stand (Anthropic, errors of Messages; servers in front
-// of it hand its words on in forms of their own). An error about the setting for
-// thinking is not.
+// of it hand its words on in forms of their own; Google, signatures of thoughts).
+// An error about the setting for thinking is not.
 func RefusesThinking(body []byte) bool {
 	text := bytes.ToLower(body)
+	if bytes.Contains(text, []byte("thought signature")) || bytes.Contains(text, []byte("thought_signature")) {
+		return true
+	}
 	if !bytes.Contains(text, []byte("thinking")) {
 		return false
 	}
@@ -40,6 +44,17 @@ func MissesResults(body []byte) []string {
 		}
 	}
 	return nil
+}
+
+// OwnItem begins the ids of the items of callgate's own in answers that are made
+// of items with ids.
+const OwnItem = "msg_callgate_"
+
+// MissesOwnItem reports whether a provider's error is about an item of callgate's
+// own that it was never given: agents name items of answers that the provider
+// keeps by their ids (OpenAI, Responses).
+func MissesOwnItem(body []byte) bool {
+	return strings.Contains(gjson.GetBytes(body, "error.message").Str, "Item with id '"+OwnItem)
 }
 
 // maxMissing is how many ids are read out of an error at most.

@@ -11,6 +11,9 @@ func TestRefusesThinking(t *testing.T) {
 		`{"error":{"message":"messages.5.content.2: ` + "`thinking` or `redacted_thinking`" + ` blocks in the latest assistant message cannot be modified."}}`:                                                   true,
 		`{"error":{"message":"messages.3: the thinking block is bound to other messages (prefix_binding_mismatch)"}}`:                                                                                            true,
 		`{"error":{"message":"messages.1.content.0.type: Expected ` + "`thinking` or `redacted_thinking`, but found `tool_use`" + `. When thinking is enabled, a final assistant message must start with one"}}`: true,
+		`{"error":{"code":400,"message":"Thought signature is not valid","status":"INVALID_ARGUMENT"}}`:                                                                                                          true,
+		`{"error":{"code":400,"message":"Function call is missing a thought_signature in functionCall parts.","status":"INVALID_ARGUMENT"}}`:                                                                     true,
+		`{"error":{"code":400,"message":"thinking_budget is out of range; supported values are integers from 128 to 32768","status":"INVALID_ARGUMENT"}}`:                                                        false,
 		`{"error":{"message":"max_tokens must be greater than thinking.budget_tokens"}}`:                                                                                                                         false,
 		`{"error":{"message":"thinking is not supported by this model"}}`:                                                                                                                                        false,
 		`{"error":{"message":"the request signature does not match"}}`:                                                                                                                                           false,
@@ -35,6 +38,19 @@ func TestMissesResults(t *testing.T) {
 	} {
 		if got := MissesResults([]byte(text)); !slices.Equal(got, want) {
 			t.Errorf("%s: %q", text, got)
+		}
+	}
+}
+
+func TestItemsOfOursThatAProviderDoesNotKnow(t *testing.T) {
+	for body, want := range map[string]bool{
+		`{"error":{"message":"Item with id 'msg_callgate_ab12_0' not found."}}`: true,
+		`{"error":{"message":"Item with id 'msg_ab12' not found."}}`:            false,
+		`{"error":"Item with id 'msg_callgate_0' not found."}`:                  false,
+		`msg_callgate_0`: false,
+	} {
+		if got := MissesOwnItem([]byte(body)); got != want {
+			t.Errorf("%s: %t", body, got)
 		}
 	}
 }

@@ -2,7 +2,10 @@ package inspecttest
 
 import (
 	"bytes"
+	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -34,6 +37,27 @@ func Parse(b []byte, r Reading) (any, bool) {
 
 // Number is a number as it is written.
 type Number string
+
+// Written gives what Parse gave in one form.
+func Written(v any) string {
+	switch v := v.(type) {
+	case map[string]any:
+		var all []string
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			all = append(all, strconv.Quote(k)+":"+Written(v[k]))
+		}
+		return "{" + strings.Join(all, ",") + "}"
+	case []any:
+		var all []string
+		for _, e := range v {
+			all = append(all, Written(e))
+		}
+		return "[" + strings.Join(all, ",") + "]"
+	case string:
+		return strconv.Quote(v)
+	}
+	return fmt.Sprint(v)
+}
 
 type parser struct {
 	b   []byte

@@ -12,7 +12,8 @@ import (
 )
 
 // Client puts together the calls that one kind of client would run after an
-// answer, each as "NAME ARGUMENTS".
+// answer, each as "NAME ARGUMENTS", with the arguments as they came or, where
+// they are no text, as Written gives them.
 type Client func(answer []byte, r Reading) []string
 
 // Mutate is FuzzResponse without chance and with a mind: it changes the answers
@@ -29,7 +30,7 @@ func Mutate(t *testing.T, d inspect.Dialect, media, glob string, rounds int, fin
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.HasPrefix(c.Response.Header.Get("Content-Type"), media) && c.Error == "" {
+		if strings.HasPrefix(c.Response.Header.Get("Content-Type"), media) && c.Error == "" && len(c.ResponseBody) > 0 {
 			all = append(all, c)
 		}
 	}
@@ -184,9 +185,13 @@ func (m *mutator) smuggle() {
 	m.insert(at, []byte(line))
 }
 
-// events copies, drops or swaps whole events.
+// events copies, drops or swaps whole events, or lines where no event ends.
 func (m *mutator) events() {
-	ev := bytes.SplitAfter(m.body, []byte("\n\n"))
+	end := []byte("\n\n")
+	if !bytes.Contains(m.body, end) {
+		end = end[:1]
+	}
+	ev := bytes.SplitAfter(m.body, end)
 	i, j := m.rnd.IntN(len(ev)), m.rnd.IntN(len(ev))
 	switch m.rnd.IntN(3) {
 	case 0:
@@ -210,6 +215,10 @@ func (z *fuzzed) judged(client Client) error {
 	for _, c := range o.calls {
 		if c.Fault == toolcall.FaultNone {
 			may[c.Name+" "+string(c.Args)] = true
+			for _, r := range Readings {
+				args, _ := Parse(c.Args, r)
+				may[c.Name+" "+Written(args)] = true
+			}
 		}
 	}
 	for _, r := range Readings {

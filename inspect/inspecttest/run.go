@@ -35,7 +35,7 @@ func (w When) String() string {
 // Run drives the dialect through every case file that glob names: whole and
 // byte by byte, each with rulings given at once, late and late in reverse
 // order, and split in two at every single byte, with late rulings at every
-// lateStride-th (under the race detector at fewer). All runs of a case must agree with its sections. A glob
+// lateStride-th (in long cases and under the race detector at fewer). All runs of a case must agree with its sections. A glob
 // without files fails the test.
 func Run(t *testing.T, d inspect.Dialect, glob string) {
 	t.Helper()
@@ -78,6 +78,11 @@ func runAll(t *testing.T, d inspect.Dialect, glob string, form *Form) {
 		})
 	}
 }
+
+// longCase is the length from which on the splits lie further apart, so that what
+// a case costs grows with its length and not with its square. Byte by byte a long
+// answer is cut everywhere all the same.
+const longCase = 2048
 
 // lateStride is how far apart the splits are that are tried with late rulings
 // too; how an answer is cut and when it is ruled on hardly meet.
@@ -138,9 +143,9 @@ func runCase(t *testing.T, d inspect.Dialect, c *Case) {
 		if !try("byte by byte", every) {
 			return
 		}
-		from, stride := 1, splitStride
+		from, stride := 1, splitStride*(1+n/longCase)
 		if w != AtOnce {
-			from, stride = int(w), lateStride*splitStride
+			from, stride = int(w), lateStride*stride
 		}
 		for i := from; i < n; i += stride {
 			if !try(fmt.Sprintf("split at byte %d", i), []int{i, n}) {

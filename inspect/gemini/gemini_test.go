@@ -1,0 +1,9 @@
+package gemini
+
+import (
+	"testing"
+
+	"callgate/inspect/inspecttest"
+)
+
+func TestCases(t *testing.T) { inspecttest.Run(t, Dialect{}, "testdata/*.txtar") }
