@@ -70,7 +70,7 @@ func New(o Options) *http.Transport {
 		Resolver:       o.Resolver,
 		ControlContext: g.control,
 	}
-	return &http.Transport{
+	t := &http.Transport{
 		Proxy: nil,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			host, _, err := net.SplitHostPort(address)
@@ -79,7 +79,7 @@ func New(o Options) *http.Transport {
 			}
 			return dialer.DialContext(context.WithValue(ctx, hostKey{}, host), network, address)
 		},
-		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.Roots},
+		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.Roots, NextProtos: []string{"h2", "http/1.1"}},
 		TLSHandshakeTimeout: o.TLSTimeout,
 		ForceAttemptHTTP2:   true,
 		DisableCompression:  true,
@@ -89,6 +89,8 @@ func New(o Options) *http.Transport {
 		WriteBufferSize:     16 << 10,
 		ReadBufferSize:      16 << 10,
 	}
+	t.DialTLSContext = dialTLS(t)
+	return t
 }
 
 // Private reports whether a host names a private or loopback address by

@@ -473,7 +473,7 @@ func TestGoproxyHasNothingOfItsOwn(t *testing.T) {
 	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
 	g := newRig(t, nil, nil)
 	p := g.h.goproxy
-	if p.Tr != g.h.transport || p.Tr.Proxy != nil || p.Tr.TLSClientConfig.InsecureSkipVerify {
+	if p.Tr != g.h.transport || p.Tr.Proxy != nil || p.Tr.DialTLSContext != nil || p.Tr.TLSClientConfig.InsecureSkipVerify {
 		t.Error("goproxy has a transport of its own, or one that does not verify")
 	}
 	if p.ConnectDial != nil || p.CertStore != nil || p.AllowHTTP2 || p.Verbose {

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -464,36 +463,6 @@ func TestHostsAreCountedWithinABound(t *testing.T) {
 	}
 	if sum != 3*maxCounted+1 || !slices.Contains(list, HostCount{"h1.test", 2, 0}) {
 		t.Errorf("%d were counted", sum)
-	}
-}
-
-// TestMemoryOfATunnel tells what a silent tunnel costs, and fails where that is
-// out of all proportion.
-func TestMemoryOfATunnel(t *testing.T) {
-	const n = 200
-	hold := make(chan bool)
-	port := listen(t, func(c net.Conn) {
-		io.ReadFull(c, make([]byte, 1))
-		<-hold
-	})
-	t.Cleanup(func() { close(hold) })
-	g := newRig(t, nil, nil, tunnelling("other.test"))
-	used := func() uint64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc + m.StackInuse
-	}
-	before := used()
-	for range n {
-		c, _, _ := g.connect("other.test:" + port)
-		io.WriteString(c, "x")
-	}
-	per := int64(used()-before) / n
-	t.Logf("a silent tunnel takes %d KiB, with both of its peers in this process", per>>10)
-	if per > 64<<10 {
-		t.Errorf("%d bytes", per)
 	}
 }
 
