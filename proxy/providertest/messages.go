@@ -235,15 +235,22 @@ func messagesTurns(o object, held []turnOf, alternate bool) ([]turnOf, error) {
 	for i, v := range list {
 		at := fmt.Sprintf("messages.%d", i)
 		m, _ := v.(object)
-		if err := known(m, at+".", "role", "content"); err != nil {
+		role, _ := m["role"].(string)
+		keys := []string{"role", "content"}
+		if role == "system" {
+			keys = append(keys, "output_config", "clear_at")
+		}
+		if err := known(m, at+".", keys...); err != nil {
 			return nil, err
 		}
-		role, _ := m["role"].(string)
-		if role != "user" && role != "assistant" {
-			return nil, badf("%s.role: input should be 'user' or 'assistant'", at)
+		if role != "user" && role != "assistant" && role != "system" {
+			return nil, badf("%s.role: input should be 'user', 'assistant' or 'system'", at)
 		}
 		blocks, err := messagesContent(m["content"], at, i == len(list)-1 && role == "assistant")
 		if err != nil {
+			return nil, err
+		}
+		if err := systemPlace(turns, role, at); err != nil {
 			return nil, err
 		}
 		if n := len(turns); n > 0 && turns[n-1].role == role {
@@ -259,6 +266,35 @@ func messagesTurns(o object, held []turnOf, alternate bool) ([]turnOf, error) {
 		return nil, badf("messages: first message must use the \"user\" role")
 	}
 	return turns, nil
+}
+
+// systemPlace checks that a message of the system's stands where one may: behind
+// a user's turn, or an answer that ends in a tool of the provider's, and before
+// an answer or at the end.
+func systemPlace(before []turnOf, role, at string) error {
+	if len(before) == 0 {
+		if role == "system" {
+			return badf("%s: use the top-level 'system' parameter for the initial system prompt", at)
+		}
+		return nil
+	}
+	last := before[len(before)-1]
+	switch {
+	case last.role == "system" && role != "assistant":
+		return badf("%s: role 'system' must precede an 'assistant' message or end the array", last.at)
+	case role == "system" && last.role == "assistant" && !endsInServerTool(last.blocks):
+		return badf("%s: role 'system' must follow a 'user' message or an 'assistant' message that ends in server tool use", at)
+	}
+	return nil
+}
+
+func endsInServerTool(blocks array) bool {
+	if len(blocks) == 0 {
+		return false
+	}
+	b, _ := blocks[len(blocks)-1].(object)
+	typ, _ := b["type"].(string)
+	return typ == "server_tool_use" || typ == "mcp_tool_use" || strings.HasSuffix(typ, "_tool_result")
 }
 
 func messagesContent(v any, at string, last bool) (array, error) {
@@ -291,7 +327,8 @@ type history struct {
 }
 
 var messagesBlocks = map[string][]string{
-	"user": {"text", "image", "document", "tool_result", "search_result", "container_upload"},
+	"system": {"text", "tool_addition", "tool_removal"},
+	"user":   {"text", "image", "document", "tool_result", "search_result", "container_upload"},
 	"assistant": {"text", "thinking", "redacted_thinking", "tool_use", "server_tool_use", "mcp_tool_use",
 		"mcp_tool_result", "web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result",
 		"bash_code_execution_tool_result", "text_editor_code_execution_tool_result", "container_upload"},
@@ -301,6 +338,12 @@ func (hs *history) check() error {
 	hs.ids = map[string]bool{}
 	var open []string
 	for i, t := range hs.turns {
+		if t.role == "system" {
+			if err := systemTurn(t); err != nil {
+				return err
+			}
+			continue
+		}
 		if t.role == "user" {
 			if err := userTurn(t, open); err != nil {
 				return err
@@ -321,6 +364,16 @@ func (hs *history) check() error {
 		return unanswered(hs.turns[len(hs.turns)-1].at, open)
 	}
 	return hs.lastTurn()
+}
+
+func systemTurn(t turnOf) error {
+	for j, v := range t.blocks {
+		b, _ := v.(object)
+		if _, err := block(b, fmt.Sprintf("%s.content.%d", t.at, j), "system"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func unanswered(at string, ids []string) error {
@@ -516,7 +569,11 @@ func (hs *history) thoughtOf(i int, t turnOf, ids, signs []string) error {
 
 // startsLoop tells whether the answer is the first behind the user's words.
 func (hs *history) startsLoop(i int) bool {
-	first, _ := hs.turns[i-1].blocks[0].(object)
+	i--
+	if hs.turns[i].role == "system" {
+		i--
+	}
+	first, _ := hs.turns[i].blocks[0].(object)
 	return first["type"] != "tool_result"
 }
 

@@ -1,8 +1,9 @@
 // Package providertest is a model provider for tests and demonstrations: an
-// http.Handler that speaks OpenAI Chat Completions and Anthropic Messages,
-// says what a script tells it, and is as strict about requests as the real
-// providers are. A history that a real provider would refuse is refused here
-// with the provider's own kind of error, and the reason is recorded.
+// http.Handler that speaks OpenAI Chat Completions and Responses, Anthropic
+// Messages, Ollama's chat and Gemini's generateContent, says what a script tells it, and is as
+// strict about requests as the real providers are. A history that a real provider
+// would refuse is refused here with the provider's own kind of error, and the
+// reason is recorded.
 //
 // The rules are those of the providers' references and of the errors that they
 // are known to answer with; where only an SDK shows a rule, as with the threads
@@ -19,6 +20,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -55,6 +57,7 @@ type Provider struct {
 	issued  map[string]thinkingIssued
 	thought map[string][][]string
 	threads map[string]*thread // by the id of the answer to be continued
+	held    *responsesHeld
 }
 
 // New returns a provider that takes its next turn by the progress of the
@@ -77,6 +80,7 @@ func newProvider(next func(Asked) (Turn, int, error)) *Provider {
 		issued:    map[string]thinkingIssued{},
 		thought:   map[string][][]string{},
 		threads:   map[string]*thread{},
+		held:      newResponsesHeld(),
 	}
 }
 
@@ -187,7 +191,7 @@ func badf(format string, a ...any) error {
 	return &fault{status: http.StatusBadRequest, reason: fmt.Sprintf(format, a...)}
 }
 
-// wire is one of the two formats.
+// wire is one of the formats.
 type wire interface {
 	// check reads a request strictly and says what an answer needs to know.
 	check(p *Provider, h http.Header, body []byte) (asked, error)
@@ -211,11 +215,12 @@ type asked struct {
 	number int    // number of the request, from 0
 	name   string // Provider.Name
 	prefix string // Messages: digest of the history that thinking is bound to
-	count  bool   // Messages: the tokens of the request are asked for, and no answer
+	count  bool   // Messages, Gemini: the tokens of the request are asked for, and no answer
 	size   int    // bytes that the model has to read
 	// keep is the thread that the answer is kept in, nil for none, and
 	// continues the one that it goes on with.
 	keep, continues *thread
+	responses       *responsesAsked // of that format
 }
 
 // progress is where a conversation stands: see Asked.
@@ -246,22 +251,29 @@ func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.requests = append(p.requests, rec)
 	p.mu.Unlock()
 
-	wr := wireOf(r.URL.Path)
+	if p.fetch(w, r, rec) {
+		return
+	}
+	wr := wireOf(r.URL)
 	a, t, err := p.ask(wr, r, rec, number)
 	if err != nil {
 		p.refuse(w, wr, rec, err)
 		return
 	}
 	if a.count {
-		p.counted(w, rec, a)
+		p.counted(w, wr, rec, a)
 		return
 	}
 	p.answer(w, r, wr, rec, a, t)
 }
 
 // counted tells how many tokens a request has.
-func (p *Provider) counted(w http.ResponseWriter, rec *Request, a asked) {
-	body := fmt.Appendf(nil, `{"input_tokens":%d}`, tokens(a.size))
+func (p *Provider) counted(w http.ResponseWriter, wr wire, rec *Request, a asked) {
+	key := "input_tokens"
+	if _, ok := wr.(gemini); ok {
+		key = "totalTokens"
+	}
+	body := fmt.Appendf(nil, `{%q:%d}`, key, tokens(a.size))
 	p.mu.Lock()
 	rec.Status, rec.Sent = http.StatusOK, body
 	p.mu.Unlock()
@@ -270,7 +282,11 @@ func (p *Provider) counted(w http.ResponseWriter, rec *Request, a asked) {
 }
 
 // wireOf tells the format by the path, nil for a path that has none.
-func wireOf(path string) wire {
+func wireOf(u *url.URL) wire {
+	path := u.Path
+	if g, ok := geminiOf(u); ok {
+		return g
+	}
 	switch {
 	case strings.HasSuffix(path, "/messages"):
 		return messages{}
@@ -278,6 +294,10 @@ func wireOf(path string) wire {
 		return messages{count: true}
 	case strings.HasSuffix(path, "/chat/completions"):
 		return chat{}
+	case strings.HasSuffix(path, "/responses"):
+		return responses{}
+	case strings.HasSuffix(path, "/api/chat"):
+		return ollama{}
 	}
 	return nil
 }
@@ -399,7 +419,7 @@ func (p *Provider) answer(w http.ResponseWriter, r *http.Request, wr wire, rec *
 	case t.Instead != nil:
 		status, events = instead(h, wr, t.Instead)
 	case a.stream:
-		h.Set("Content-Type", "text/event-stream; charset=utf-8")
+		h.Set("Content-Type", streamType(wr))
 		h.Set("Cache-Control", "no-cache")
 		events = wr.events(p, a, t)
 	default:
@@ -408,6 +428,9 @@ func (p *Provider) answer(w http.ResponseWriter, r *http.Request, wr wire, rec *
 	}
 	if t.Instead == nil {
 		p.keep(a, t)
+	}
+	if t.Instead == nil && a.responses != nil {
+		p.keepResponse(a, t)
 	}
 	p.mu.Lock()
 	rec.Status = status

@@ -9,7 +9,7 @@ import (
 // Script is what the model says, one Turn for each answer.
 type Script []Turn
 
-// Turn is one answer of the model. The same turn can be given in either wire
+// Turn is one answer of the model. The same turn can be given in each wire
 // format, streamed or as one document, as the request asks.
 type Turn struct {
 	// Say is what the answer holds, in order.
@@ -61,18 +61,20 @@ type Call struct {
 	// Args are the raw arguments, or the free text of a Custom call. They need
 	// not be valid.
 	Args string
-	// Form is how Chat Completions carries the call; Messages has one form.
+	// Form is how Chat Completions and Responses carry the call; the others have
+	// one form.
 	Form Form
 }
 
-// Form is how Chat Completions carries a call.
+// Form is how a call is carried where there is more than one way.
 type Form uint8
 
-// The forms of a call in Chat Completions.
+// The forms of a call.
 const (
 	Function Form = iota // an entry of tool_calls of type function
 	Custom               // an entry of tool_calls of type custom
-	Legacy               // function_call of the message
+	Legacy               // Chat Completions: function_call of the message
+	Native               // Responses: an item of the type of local_shell, shell or apply_patch, or else the question whether a tool of MCP may run
 )
 
 func (Text) item()     {}

@@ -159,6 +159,7 @@ func checkStrict(t *testing.T, path string, head map[string]string, body, fault 
 func TestMessagesIsStrict(t *testing.T) {
 	const (
 		user = `{"role":"user","content":"hi"}`
+		sys  = `{"role":"system","content":"be brief"}`
 		call = `{"role":"assistant","content":[{"type":"text","text":"so"},{"type":"tool_use","id":"a","name":"bash","input":{}}]}`
 		two  = `{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"bash","input":{}},{"type":"tool_use","id":"b","name":"bash","input":{}}]}`
 		resA = `{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"ok","is_error":false,"cache_control":{"type":"ephemeral"}}]}`
@@ -170,6 +171,10 @@ func TestMessagesIsStrict(t *testing.T) {
 		{"a call with its result", messagesMessages(user + "," + call + "," + resA), ""},
 		{"two calls with results and text behind them", messagesMessages(user + "," + two + "," + both), ""},
 		{"results in two user messages in a row", messagesMessages(user + "," + two + "," + resA + "," + resB), ""},
+		{"a message of the system's at the end", messagesMessages(user + "," + sys), ""},
+		{"a message of the system's with settings and tools", messagesMessages(user + `,{"role":"system","output_config":{"effort":"low"},"content":[{"type":"tool_removal","tool":{"type":"tool_reference","name":"bash"}},{"type":"text","text":"x"}]}`), ""},
+		{"messages of the system's before answers", messagesMessages(user + "," + sys + "," + call + "," + resA + "," + sys + `,{"role":"assistant","content":"x"},` + user), ""},
+		{"one behind a tool of the provider's", messagesMessages(user + `,{"role":"assistant","content":[{"type":"server_tool_use"},{"type":"web_search_tool_result"}]},` + sys), ""},
 		{"an answer to go on with", messagesMessages(user + `,{"role":"assistant","content":"so"}`), ""},
 		{"a typed tool", `{"model":"m","max_tokens":9,"tools":[{"type":"bash_20250124","name":"bash"}],"tool_choice":{"type":"tool","name":"bash"},"messages":[` + user + `]}`, ""},
 		{"thinking", `{"model":"m","max_tokens":3000,"thinking":{"type":"enabled","budget_tokens":2000},"messages":[` + user + `]}`, ""},
@@ -182,7 +187,14 @@ func TestMessagesIsStrict(t *testing.T) {
 		{"no model", `{"max_tokens":9,"messages":[` + user + `]}`, "model"},
 		{"no messages", messagesMessages(``), "at least one message"},
 		{"an answer first", messagesMessages(`{"role":"assistant","content":"x"},` + user), "first message"},
-		{"a system role", messagesMessages(`{"role":"system","content":"x"},` + user), "'user' or 'assistant'"},
+		{"settings in a message of the user's", messagesMessages(`{"role":"user","output_config":{"effort":"low"},"content":"x"}`), "not permitted"},
+		{"an unknown role", messagesMessages(`{"role":"developer","content":"x"},` + user), "'user', 'assistant' or 'system'"},
+		{"a message of the system's first", messagesMessages(sys + "," + user), "initial system prompt"},
+		{"a message of the system's before the user", messagesMessages(user + "," + sys + "," + user), "messages.1: role 'system' must precede"},
+		{"two messages of the system's in a row", messagesMessages(user + "," + sys + "," + sys), "messages.1: role 'system' must precede"},
+		{"a message of the system's behind an answer", messagesMessages(user + `,{"role":"assistant","content":"x"},` + sys), "messages.2: role 'system' must follow"},
+		{"a message of the system's between a call and its result", messagesMessages(user + "," + call + "," + sys + "," + resA), "must follow"},
+		{"a result in a message of the system's", messagesMessages(user + `,{"role":"system","content":[{"type":"tool_result","tool_use_id":"a"}]}`), "does not match any"},
 		{"a message with a name", messagesMessages(`{"role":"user","name":"u","content":"x"}`), "not permitted"},
 		{"an empty content", messagesMessages(`{"role":"user","content":""}`), "non-empty content"},
 		{"an empty list of blocks", messagesMessages(`{"role":"user","content":[]}`), "non-empty content"},
@@ -347,6 +359,8 @@ func FuzzCheck(f *testing.F) {
 	f.Add("/v1/chat/completions", []byte(`{"model":"m","messages":[{"role":"assistant","tool_calls":[null]}]}`))
 	f.Add("/v1/messages", []byte(`{"model":"m","max_tokens":9,"thread":{"type":"continue","previous_message_id":"x"},"messages":[]}`))
 	f.Add("/v1/messages/count_tokens", []byte(`{"model":"m","messages":[{"role":"user","content":"hi"}]}`))
+	f.Add("/v1beta/models/m:generateContent", []byte(`{"contents":[{"role":"user","parts":[{"text":"go"}]},{"role":"model","parts":[{"functionCall":{"name":"f"}}]},{"parts":[{"functionResponse":{"name":"f","response":{}}}]}]}`))
+	f.Add("/v1internal:streamGenerateContent", []byte(`{"model":"m","request":{"contents":[{"parts":[null]}]}}`))
 	f.Fuzz(func(t *testing.T, path string, body []byte) {
 		head := messagesHead()
 		head["Authorization"] = "Bearer k"
