@@ -25,10 +25,12 @@ type Config struct {
 	// is ever forwarded to.
 	Upstreams        Upstreams        `yaml:"upstreams" env:"CALLGATE_UPSTREAMS"`
 	DefaultUpstreams DefaultUpstreams `yaml:"default_upstreams"`
-	Forward          Forward          `yaml:"forward"`
-	CA               CA               `yaml:"ca"`
-	Approvals        Approvals        `yaml:"approvals"`
-	Denial           Denial           `yaml:"denial"`
+	// Agents are the clients that are told apart by token or listener, by name.
+	Agents    Agents    `yaml:"agents"`
+	Forward   Forward   `yaml:"forward"`
+	CA        CA        `yaml:"ca"`
+	Approvals Approvals `yaml:"approvals"`
+	Denial    Denial    `yaml:"denial"`
 	// UnknownEndpoints says what is done with a path of an upstream that is
 	// in no list: "sniff" its answer for calls, or "refuse" the request.
 	UnknownEndpoints string `yaml:"unknown_endpoints" env:"CALLGATE_UNKNOWN_ENDPOINTS"`
@@ -62,6 +64,8 @@ type Upstream struct {
 	// Timeout is how long the response's headers may take, 0 for
 	// Limits.HeaderTimeout.
 	Timeout Duration `yaml:"timeout"`
+	// Credential is what the provider is shown in the place of the client's.
+	Credential Credential `yaml:"credential"`
 }
 
 // DefaultUpstreams says, for each dialect, which upstream serves a request to
@@ -214,6 +218,7 @@ func Default() Config {
 		Upstreams: Upstreams{
 			"openai":    {URL: "https://api.openai.com"},
 			"anthropic": {URL: "https://api.anthropic.com"},
+			"gemini":    {URL: "https://generativelanguage.googleapis.com"},
 		},
 		DefaultUpstreams: DefaultUpstreams{OpenAIChat: "openai", Anthropic: "anthropic"},
 		Forward: Forward{

@@ -89,8 +89,15 @@ func (d *decoder) value(path string, n ast.Node, v reflect.Value) {
 	switch {
 	case v.Kind() == reflect.Struct:
 		d.mapping(path, n, v)
+		if v.Type() == reflect.TypeFor[Credential]() {
+			d.src.byKey[path] = Source{Kind: "file", Place: d.place(firstToken(n))}
+		}
 	case v.Type() == reflect.TypeFor[Upstreams]():
 		d.upstreams(path, n, v.Addr().Interface().(*Upstreams))
+	case v.Type() == reflect.TypeFor[Agents]():
+		d.agents(path, n, v.Addr().Interface().(*Agents))
+	case v.Type() == reflect.TypeFor[Names]():
+		d.names(path, n, v.Addr().Interface().(*Names))
 	default:
 		d.scalar(path, n, v)
 	}
@@ -111,6 +118,42 @@ func (d *decoder) upstreams(path string, n ast.Node, into *Upstreams) {
 			d.src.byKey[full] = Source{Kind: "file", Place: d.place(value.GetToken())}
 		}
 	}
+}
+
+// agents reads NAME: {token: TOKEN, ...}; what stands there without any
+// setting is an agent all the same.
+func (d *decoder) agents(path string, n ast.Node, into *Agents) {
+	for key, value := range d.pairs(path, n) {
+		full := join(path, key.name)
+		var a Agent
+		d.mapping(full, value, reflect.ValueOf(&a).Elem())
+		if *into == nil {
+			*into = Agents{}
+		}
+		(*into)[key.name] = a
+		d.src.byKey[full] = Source{Kind: "file", Place: d.place(key.node.GetToken())}
+	}
+}
+
+// names reads a list of names.
+func (d *decoder) names(path string, n ast.Node, into *Names) {
+	list, ok := n.(*ast.SequenceNode)
+	if !ok {
+		d.broken.add(path)
+		d.fault(n, path, "", "must be a list of names", "write it like [anthropic, openai]")
+		return
+	}
+	*into = Names{}
+	for _, item := range list.Values {
+		text, kind, ok := scalarText(item)
+		if !ok || kind != "text" {
+			d.broken.add(path)
+			d.fault(item, path, "", "has an item that is no name", "write it like [anthropic, openai]")
+			continue
+		}
+		*into = append(*into, text)
+	}
+	d.src.byKey[path] = Source{Kind: "file", Place: d.place(n.GetToken())}
 }
 
 type keyNode struct {
@@ -178,7 +221,7 @@ func (d *decoder) scalar(path string, n ast.Node, v reflect.Value) {
 		return
 	}
 	shown := text
-	if strings.HasPrefix(path, "control.token") {
+	if secretKey(path) {
 		shown = ""
 	}
 	if reason, remedy := kindFault(v, kind); reason != "" {

@@ -28,6 +28,12 @@ type LoadOptions struct {
 	// Environ is the environment as KEY=VALUE. Nothing else is asked for a
 	// variable.
 	Environ []string
+	// Secrets is the environment as KEY=VALUE in which ${NAME} of a secret in
+	// the file is looked for; nil stands for Environ.
+	Secrets []string
+	// Secretless leaves secrets where the file says that they are: for
+	// commands that need none, run by whoever may have none.
+	Secretless bool
 	// Flags win over everything, later ones over earlier ones. An empty value
 	// is a fault: a flag that is there for nothing was meant to be something.
 	Flags []Flag
@@ -60,7 +66,12 @@ type Sources struct {
 	// File is the configuration file that was read, "" when none was.
 	File  string
 	byKey map[string]Source
+	vars  map[string]bool
 }
+
+// SecretVars lists the variables of the environment that hold secrets of
+// callgate's because the file names them.
+func (s Sources) SecretVars() []string { return slices.Sorted(maps.Keys(s.vars)) }
 
 // Of gives the source of a setting by its path; what nobody set comes from the
 // thing it is part of, or from the defaults.
@@ -107,8 +118,16 @@ const systemFile = "/etc/callgate/callgate.yaml"
 // fault is left out.
 func Load(o LoadOptions) (*Config, Sources, error) {
 	c := Default()
-	l := loader{c: &c, env: environ(o.Environ), src: Sources{byKey: map[string]Source{}}, broken: &broken{}}
+	l := loader{c: &c, env: environ(o.Environ), src: Sources{byKey: map[string]Source{}, vars: map[string]bool{}}, broken: &broken{}}
 	l.file(o.Path)
+	secrets := l.env
+	if o.Secrets != nil {
+		secrets = environ(o.Secrets)
+	}
+	if o.Secretless {
+		secrets = nil
+	}
+	l.secrets(secrets)
 	l.environment()
 	for _, f := range o.Flags {
 		l.flag(f)
@@ -129,8 +148,10 @@ type loader struct {
 	src    Sources
 	broken *broken
 	faults Faults
-	// readable says that others than its owner can read the file.
+	// readable says that others than its owner can read the file, and literal
+	// are the secrets that stand in it.
 	readable bool
+	literal  []string
 }
 
 // environ makes a map of KEY=VALUE. Of the same key twice the last counts, as
@@ -252,7 +273,7 @@ func (l *loader) misspelt() {
 	byKey := EnvVars()
 	for _, name := range slices.Sorted(maps.Keys(l.env)) {
 		meant := meantVars(name, slices.Collect(maps.Values(byKey)))
-		if len(meant) == 0 {
+		if len(meant) == 0 || l.src.vars[name] {
 			continue
 		}
 		for key, v := range byKey {
@@ -397,14 +418,7 @@ func (l *loader) expandHome(path string) string {
 // placed gives each fault the place where its setting was set, and adds those
 // that only a file can have.
 func (l *loader) placed(fs Faults) Faults {
-	src := l.src.Of("control.token")
-	if l.c.Control.Token != "" && src.Kind == "file" && l.readable {
-		fs = append(fs, Fault{
-			Key:    "control.token",
-			Reason: "stands in a file that others than its owner can read",
-			Remedy: "run chmod 600 on it, or use control.token_sha256 or CALLGATE_CONTROL_TOKEN",
-		})
-	}
+	fs = append(fs, l.exposed()...)
 	for i := range fs {
 		if src := l.src.Of(fs[i].Key); src.Kind != "default" {
 			fs[i].Place = src.Place

@@ -138,7 +138,7 @@ func TestTheSampleSetsNothingButDefaults(t *testing.T) {
 }
 
 func TestTheSampleIsValidWithEverythingUncommented(t *testing.T) {
-	names := []string{"local"}
+	names := []string{"local", "credential", "agents", "planner", "worker", "default"}
 	for _, key := range Keys() {
 		names = append(names, key[strings.LastIndexByte(key, '.')+1:])
 	}
@@ -152,7 +152,10 @@ func TestTheSampleIsValidWithEverythingUncommented(t *testing.T) {
 		b.WriteString(line)
 	}
 	text := strings.Replace(b.String(), `  token_sha256: ""`, `  token_sha256: "`+strings.Repeat("ab", 32)+`"`, 1)
-	c, _ := mustLoad(t, text, nil)
+	c, _ := mustLoad(t, text, []string{"LOCAL_API_KEY=sk-local"})
+	if c.Upstreams["local"].Credential.Bearer != "sk-local" || len(c.Agents) != 3 || !c.Agents["planner"].May("anthropic") || c.Agents["planner"].May("openai") {
+		t.Errorf("the commented agents and credentials were not read: %+v, %+v", c.Upstreams, c.Agents)
+	}
 	if c.World.Workspace != "/home/dev/app" || c.Upstreams["local"].URL != "http://127.0.0.1:8000/v1" || c.State != "/var/lib/callgate" || c.Approvals.Hook == "" {
 		t.Errorf("the commented settings were not read: %+v", c)
 	}
@@ -183,6 +186,7 @@ func TestUpstreamsAreMergedByName(t *testing.T) {
 		Flag{"--upstream", "upstreams", "openai=https://proxy.example/v1"}, Flag{"--upstream", "upstreams", "us=https://us.example"})
 	want := Upstreams{
 		"anthropic": {URL: "https://api.anthropic.com"},
+		"gemini":    {URL: "https://generativelanguage.googleapis.com"},
 		"openai":    {URL: "https://proxy.example/v1"},
 		"lab":       {URL: "https://other.example"}, // without the permission of the file's URL
 		"gpu":       {URL: "http://10.0.0.7:8000"},
@@ -561,7 +565,7 @@ func TestEverySettingIsDocumented(t *testing.T) {
 				}
 			}
 		}
-		if !strings.HasPrefix(key, "upstreams.") && vars[key] == "" {
+		if !strings.HasPrefix(key, "upstreams.") && !strings.HasPrefix(key, "agents.") && vars[key] == "" {
 			t.Errorf("%s has no environment variable", key)
 		}
 	}

@@ -16,8 +16,8 @@ type leaf struct {
 	v      reflect.Value // addressable, within the Config
 }
 
-// leaves lists the settings of c in the order of the struct. The upstreams are
-// one leaf here: their names are the user's.
+// leaves lists the settings of c in the order of the struct. Upstreams and
+// agents are one leaf each: their names are the user's.
 func leaves(c *Config) []leaf { return appendLeaves(nil, "", reflect.ValueOf(c).Elem()) }
 
 func appendLeaves(out []leaf, prefix string, v reflect.Value) []leaf {
@@ -33,19 +33,24 @@ func appendLeaves(out []leaf, prefix string, v reflect.Value) []leaf {
 	return out
 }
 
-// Keys lists the path of every setting, those of one upstream as
-// upstreams.NAME.url and so on.
+// Keys lists the path of every setting, those of one upstream and one agent as
+// upstreams.NAME.url, agents.NAME.token and so on.
 func Keys() []string {
 	var c Config
 	var keys []string
 	for _, l := range leaves(&c) {
-		if _, ok := l.v.Interface().(Upstreams); ok {
-			for _, sub := range appendLeaves(nil, "upstreams.NAME.", reflect.ValueOf(&Upstream{}).Elem()) {
-				keys = append(keys, sub.path)
-			}
-			continue
+		var each []leaf
+		switch l.v.Interface().(type) {
+		case Upstreams:
+			each = appendLeaves(nil, "upstreams.NAME.", reflect.ValueOf(&Upstream{}).Elem())
+		case Agents:
+			each = appendLeaves(nil, "agents.NAME.", reflect.ValueOf(&Agent{}).Elem())
+		default:
+			keys = append(keys, l.path)
 		}
-		keys = append(keys, l.path)
+		for _, sub := range each {
+			keys = append(keys, sub.path)
+		}
 	}
 	return keys
 }

@@ -32,6 +32,10 @@ func Settings(c *Config, src Sources) []Setting {
 			out = append(out, upstreamSettings(ups, src, l.env)...)
 			continue
 		}
+		if agents, ok := l.v.Interface().(Agents); ok {
+			out = append(out, agentSettings(agents, src)...)
+			continue
+		}
 		out = append(out, l.setting(src))
 	}
 	return out
@@ -57,6 +61,24 @@ func upstreamSettings(ups Upstreams, src Sources, env string) []Setting {
 			}
 			l.env = env
 			out = append(out, l.setting(src))
+		}
+	}
+	return out
+}
+
+// agentSettings lists what is set of each agent, or the agent alone where
+// nothing is.
+func agentSettings(agents Agents, src Sources) []Setting {
+	var out []Setting
+	for _, name := range agents.Names() {
+		a, any := agents[name], false
+		for _, l := range appendLeaves(nil, "agents."+name+".", reflect.ValueOf(&a).Elem()) {
+			if !l.v.IsZero() {
+				out, any = append(out, l.setting(src)), true
+			}
+		}
+		if !any {
+			out = append(out, Setting{Key: "agents." + name, Source: src.Of("agents." + name)})
 		}
 	}
 	return out

@@ -8,8 +8,8 @@ type notTaken struct{ reason, remedy string }
 
 // unsupported tells such a setting from a misspelt one.
 func unsupported(path string) (notTaken, bool) {
-	if parts := strings.Split(path, "."); len(parts) == 3 && parts[0] == "upstreams" {
-		path = "upstreams.NAME." + parts[2]
+	if parts := strings.Split(path, "."); len(parts) == 3 && parts[0] == "agents" {
+		path = "agents.NAME." + parts[2]
 	}
 	u, ok := unsupportedKeys[path]
 	return u, ok
@@ -17,6 +17,7 @@ func unsupported(path string) (notTaken, bool) {
 
 const (
 	peopleAlways = "is not taken by this version: a question that nobody answers is denied, for every agent"
+	allAgents    = "is not taken by this version: all agents share approvals"
 	noRules      = "is not taken by this version: it has the built-in detector and no rules of one's own"
 )
 
@@ -33,11 +34,12 @@ var unsupportedKeys = map[string]notTaken{
 	"command_allowlist":                   {noRules, "remove the key"},
 	"rules":                               {noRules, "remove the key"},
 	"grants":                              {"is not taken by this version: each approval covers one call", "remove the key"},
-	"agents":                              {"is not taken by this version: all agents share approvals", "remove the key, or run one callgate for each agent"},
+	"agents.NAME.approvals":               {allAgents, "remove the key, or run one callgate for each agent"},
+	"agents.NAME.rules":                   {allAgents, "remove the key, or run one callgate for each agent"},
+	"agents.NAME.context":                 {allAgents, "remove the key, and write approvals.context"},
 	"hosted_tools":                        {"is not taken by this version: tools that the provider runs are recorded", "remove the key"},
 	"text_calls":                          {"is not taken by this version: only tool calls are read, not plain text", "remove the key"},
 	"metrics":                             {"is not a setting of the file", "use the OTEL_* environment variables"},
 	"traces":                              {"is not a setting of the file", "use the OTEL_* environment variables"},
 	"telemetry":                           {"is not a setting of the file", "use the OTEL_* environment variables"},
-	"upstreams.NAME.credential":           {"is not taken by this version: the agent's own key is passed on", "remove the key"},
 }

@@ -34,6 +34,10 @@ func (c *Config) faults(b *broken) Faults {
 	v := validator{broken: b}
 	v.listeners(c)
 	v.upstreams(c)
+	v.agents(c)
+	for _, name := range c.Upstreams.Names() {
+		v.credential(name, c.Upstreams[name], c)
+	}
 	v.forward(&c.Forward)
 	v.approvals(&c.Approvals)
 	v.denial(&c.Denial)
@@ -181,7 +185,7 @@ func (v *validator) upstreams(c *Config) {
 	for _, name := range c.Upstreams.Names() {
 		key := "upstreams." + name
 		switch {
-		case !validName(name):
+		case !ValidName(name):
 			v.fault(key, "", "is no name for an upstream", "use small letters, digits and hyphens")
 		case slices.Contains(reservedNames, name):
 			v.fault(key, "", "would hide the well-known path /"+name, "use another name")
@@ -198,7 +202,8 @@ func (v *validator) upstreams(c *Config) {
 	}
 }
 
-func validName(s string) bool {
+// ValidName says that a text may name an upstream or an agent.
+func ValidName(s string) bool {
 	ok := func(r rune) bool { return r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' }
 	return s != "" && len(s) <= 63 && s[0] != '-' && !strings.ContainsFunc(s, func(r rune) bool { return !ok(r) })
 }

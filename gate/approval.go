@@ -2,6 +2,7 @@ package gate
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 )
@@ -28,7 +29,7 @@ type Approval struct {
 	Key     string `json:"-"`
 	Digest  string `json:"digest"` // SHA-256 of tool and exact arguments, hex
 	Agent   string `json:"agent"`
-	Session string `json:"session,omitempty"` // as claimed
+	Claimed Claims `json:"claimed,omitzero"`
 	Tool    string `json:"tool"`
 	// Kind, Command, Path are of the action that the first finding concerns,
 	// for lists; Args is the whole call. Secrets are masked in all of them.
@@ -49,6 +50,16 @@ type Approval struct {
 	Answered time.Time `json:"answered,omitzero"`
 	By       string    `json:"by,omitempty"`
 	Reason   string    `json:"reason,omitempty"`
+}
+
+// UnmarshalJSON reads an approval, and those that were written before there were
+// claims.
+func (a *Approval) UnmarshalJSON(b []byte) error {
+	type plain Approval
+	if err := json.Unmarshal(b, (*plain)(a)); err != nil {
+		return err
+	}
+	return a.Claimed.readAlone(b)
 }
 
 // YesLife is how long a yes stays good at least, counted from the answer: a

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 )
 
@@ -18,7 +19,7 @@ type Entry struct {
 
 	Agent     string `json:"agent"`
 	Principal string `json:"principal"`
-	Session   string `json:"session,omitempty"` // as claimed
+	Claimed   Claims `json:"claimed,omitzero"`
 	Upstream  string `json:"upstream"`
 	Dialect   string `json:"dialect"`
 	Model     string `json:"model,omitempty"`
@@ -43,6 +44,16 @@ type Entry struct {
 
 	Prev string `json:"prev"`
 	Hash string `json:"hash"`
+}
+
+// UnmarshalJSON reads an entry, and those that were written before there were
+// claims.
+func (e *Entry) UnmarshalJSON(b []byte) error {
+	type plain Entry
+	if err := json.Unmarshal(b, (*plain)(e)); err != nil {
+		return err
+	}
+	return e.Claimed.readAlone(b)
 }
 
 // Auditor keeps entries. When durable is set, Record returns after the entry

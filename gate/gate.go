@@ -9,7 +9,9 @@
 package gate
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"strconv"
 	"time"
 
@@ -90,6 +92,20 @@ type Claims struct {
 	Session  string `json:"session,omitempty"`
 	User     string `json:"user,omitempty"`
 	Platform string `json:"platform,omitempty"`
+}
+
+// readAlone takes the session from where it stood by itself, before there were
+// claims beside it.
+func (c *Claims) readAlone(b []byte) error {
+	var old struct {
+		Session string `json:"session"`
+	}
+	if c.Session != "" || !bytes.Contains(b, []byte(`"session"`)) {
+		return nil
+	}
+	err := json.Unmarshal(b, &old)
+	c.Session = old.Session
+	return err
 }
 
 // Request asks for a decision on one call.

@@ -142,7 +142,7 @@ func (g *Gate) entry(r *Request, d Decision, start time.Time) Entry {
 	}
 	return Entry{
 		Time: now, Took: now.Sub(start),
-		Agent: r.Agent, Principal: r.Principal, Session: r.Claimed.Session,
+		Agent: r.Agent, Principal: r.Principal, Claimed: r.Claimed,
 		Upstream: r.Upstream, Dialect: r.Dialect, Model: r.Model, Turn: r.Turn, Trace: r.Trace,
 		CallID: r.Call.ID, Tool: r.Call.Name, Kind: concerned.Concerns().Kind.String(),
 		Args: g.masked(cutArgs(r.Call.Args)), Digest: Digest(r.Call.Name, r.Call.Args),

@@ -240,7 +240,7 @@ func TestWhatIsRecorded(t *testing.T) {
 	}
 	e := log.entries[0]
 	if e.Verdict != "allow" || e.Outcome != Allowed || e.By != "person" || e.Rule != "t.bad" || e.Approval != "q9" ||
-		e.Agent != "default" || e.Principal != "p1" || e.Session != "s1" || e.Upstream != "openai" || e.Dialect != "openai-chat" ||
+		e.Agent != "default" || e.Principal != "p1" || e.Claimed != (Claims{Session: "s1"}) || e.Upstream != "openai" || e.Dialect != "openai-chat" ||
 		e.Model != "m" || e.Turn != "t1" || e.Trace != "abc" || e.CallID != "c1" || e.Tool != "bash" || e.Kind != "command" ||
 		e.Digest != Digest("bash", r.Call.Args) || e.Time.IsZero() || len(e.Findings) != 1 || e.Findings[0].Severity != "danger" {
 		t.Errorf("recorded %+v", e)

@@ -10,17 +10,19 @@ import (
 )
 
 // maxAmends is how often a request is made anew by what its provider says of it.
-const maxAmends = 2
+// OpenAI names one call without a result at a time.
+const maxAmends = 8
 
 // amend makes a request anew that the provider does not take because something
 // is missing of which callgate knows no more, not even that there was something:
 // the agent, which changed nothing, could only begin anew. Thinking that was
 // bound to what callgate had put back is taken out; calls of an answer that the
-// provider holds, and whose results it misses, are refused. It reports whether
+// provider holds, and whose results it misses, are refused; names of items that
+// are callgate's own go. It reports whether
 // the request is to be sent again. Otherwise the answer can be read as if nobody
 // had.
 func (x *exchange) amend(q *prompt, a *reply) bool {
-	if a.resp.StatusCode != http.StatusBadRequest || x.p.Repairs == nil || signed(x.r.Header) {
+	if status := a.resp.StatusCode; status != http.StatusBadRequest && status != http.StatusNotFound || signed(x.r.Header) {
 		return false
 	}
 	mem := lease{from: &x.p.memory}
@@ -41,11 +43,15 @@ func (x *exchange) amend(q *prompt, a *reply) bool {
 	own := lease{from: &x.p.memory}
 	defer own.end()
 	text, reason := errorText(a.resp.Header, raw, &own)
-	if reason != "" {
+	if reason != "" || x.rt.up.echoes(text) { // which nobody may read, in a log neither
 		return false
 	}
 	var change func([]inspect.Unit, map[int]inspect.Mend) bool
 	switch missing := inspect.MissesResults(text); {
+	case inspect.MissesOwnItem(text):
+		change = forget
+	case x.p.Repairs == nil:
+		return false
 	case len(missing) > 0:
 		change = func(units []inspect.Unit, mends map[int]inspect.Mend) bool { return refuse(missing, units, mends) }
 	case inspect.RefusesThinking(text):
@@ -79,6 +85,16 @@ func unthink(_ []inspect.Unit, mends map[int]inspect.Mend) bool {
 	return true
 }
 
+// forget takes out what names items of callgate's own, of which the provider knows
+// nothing. Dialects do that in every unit that is changed.
+func forget(units []inspect.Unit, mends map[int]inspect.Mend) bool {
+	for i := range units {
+		m := mends[i]
+		mends[i] = m // each is changed, if only in this
+	}
+	return true
+}
+
 // unknownFate is the result of a call of which nothing is known any more.
 const unknownFate = "[callgate] There is no result of this call: it was withheld, or its result was lost. Do not take it for done."
 
@@ -88,7 +104,7 @@ const unknownFate = "[callgate] There is no result of this call: it was withheld
 func refuse(missing []string, units []inspect.Unit, mends map[int]inspect.Mend) bool {
 	held := -1
 	for i, u := range units {
-		if u.Answer == "" {
+		if u.Answer == "" && !u.Held {
 			continue
 		}
 		if held >= 0 {

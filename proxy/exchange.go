@@ -149,6 +149,7 @@ func (x *exchange) request(ctx context.Context, read bool) *http.Request {
 		Proto:  "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: requestHeader(x.r.Header, read),
 	}
+	x.rt.up.show(bare.Header)
 	return bare.WithContext(ctx)
 }
 
@@ -184,6 +185,7 @@ func (x *exchange) send(req *http.Request, d inspect.Dialect, w *watch) (*http.R
 	w.headed(x.p.limits.IdleTimeout)
 	if err == nil {
 		x.span.Answered(resp.StatusCode)
+		x.rt.up.silence(resp.Header)
 		return resp, nil
 	}
 	x.span.UpstreamEnd(err)
@@ -232,7 +234,7 @@ func (x *exchange) ask(ctx context.Context, q *prompt) (*reply, error) {
 func (x *exchange) pass(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	req := x.request(ctx, false)
+	req := x.request(ctx, x.rt.up.Credential != nil)
 	x.stream(req)
 	defer req.Body.Close() // the transport may still read it
 	w := newWatch(x.headerTimeout(), cancel)
@@ -246,7 +248,7 @@ func (x *exchange) pass(ctx context.Context) error {
 		x.refuse(nil, http.StatusBadGateway, "the provider answered with status "+strconv.Itoa(resp.StatusCode)+", which is never passed on")
 		return fmt.Errorf("status %d from %s", resp.StatusCode, x.rt.up.Name)
 	}
-	return x.copy(resp, w)
+	return x.copy(nil, resp, w)
 }
 
 // aside forwards a request that holds a conversation and gets no answer of the
@@ -273,21 +275,44 @@ func (x *exchange) aside(ctx context.Context, d inspect.Dialect) error {
 	if status := a.resp.StatusCode; status < 200 {
 		return x.withhold(d, badStatus(status))
 	}
-	return x.copy(a.resp, a.watch)
+	return x.copy(d, a.resp, a.watch)
 }
 
-// copy sends an answer to the client unread.
-func (x *exchange) copy(resp *http.Response, w *watch) error {
-	responseHeader(x.w.Header(), resp.Header, false)
-	x.head(resp.StatusCode)
+// copy sends an answer to the client unread, but for the credential that
+// callgate itself showed: an answer with that in it is not for the client.
+func (x *exchange) copy(d inspect.Dialect, resp *http.Response, w *watch) error {
+	var body io.Reader = &watched{resp.Body, w}
+	searched := x.rt.up.Credential != nil && x.r.Method != http.MethodHead
+	if searched {
+		c, err := coding(resp.Header)
+		if err != nil {
+			return x.withhold(d, err.Error())
+		}
+		plain, free, err := decode(c, body, x.p.limits.Answer)
+		if err != nil {
+			return x.withhold(d, err.Error())
+		}
+		defer free()
+		body = x.rt.up.guard(plain)
+	}
+	responseHeader(x.w.Header(), resp.Header, searched)
 	if x.r.Method == http.MethodHead {
+		x.head(resp.StatusCode)
 		return nil
 	}
 	buf := x.p.chunk()
 	defer x.p.chunks.Put(buf)
-	body := &watched{resp.Body, w}
 	for {
 		n, err := body.Read(*buf)
+		if errors.Is(err, errEchoed) && !x.wrote {
+			if resp.StatusCode < 400 {
+				return x.withhold(d, err.Error())
+			}
+			x.refuse(d, resp.StatusCode, "the answer was withheld: "+err.Error())
+			x.recordWithheld(d, err.Error())
+			return fmt.Errorf("answer withheld: %w", err)
+		}
+		x.head(resp.StatusCode)
 		if werr := x.write((*buf)[:n], n > 0 && err == nil && resp.ContentLength < 0 && n < len(*buf)); werr != nil {
 			return werr
 		}
@@ -296,6 +321,9 @@ func (x *exchange) copy(resp *http.Response, w *watch) error {
 			return nil
 		case err != nil && x.r.Context().Err() != nil:
 			return errGone
+		case errors.Is(err, errEchoed):
+			x.recordWithheld(d, err.Error())
+			return fmt.Errorf("answer withheld: %w: %w", err, errAbort)
 		case err != nil:
 			x.span.UpstreamEnd(err)
 			return fmt.Errorf("the answer of %s broke off: %w: %w", x.rt.up.Name, err, errAbort)
@@ -365,7 +393,7 @@ func (x *exchange) failed(d inspect.Dialect, resp *http.Response, w *watch) erro
 	reason := ""
 	switch {
 	case err == nil:
-		reason = searchError(resp.Header, raw, &x.p.memory)
+		reason = searchError(resp.Header, raw, x.rt.up, &x.p.memory)
 	case x.r.Context().Err() != nil:
 		return errGone
 	case errors.As(err, &large), errors.Is(err, errFull):
@@ -393,7 +421,7 @@ func (x *exchange) failed(d inspect.Dialect, resp *http.Response, w *watch) erro
 
 // searchError says why the body of an error must not be passed on, "" when it
 // may.
-func searchError(h http.Header, raw []byte, from *budget) string {
+func searchError(h http.Header, raw []byte, up *Upstream, from *budget) string {
 	own := lease{from: from}
 	defer own.end()
 	text, reason := errorText(h, raw, &own)
@@ -402,6 +430,9 @@ func searchError(h http.Header, raw []byte, from *budget) string {
 	}
 	if found := callShaped(h, text); found != "" {
 		return "it " + found
+	}
+	if up.echoes(text) {
+		return errEchoed.Error()
 	}
 	return ""
 }
@@ -444,14 +475,14 @@ func (x *exchange) whole(resp *http.Response, w *watch, mem *lease) ([]byte, err
 		return nil, err
 	}
 	defer free()
-	b, err := readAll(r, "the answer", limit, mem)
+	b, err := readAll(x.rt.up.guard(r), "the answer", limit, mem)
 	var large *tooLargeError
 	switch {
 	case err == nil:
 		return b, mem.set(3 * int64(cap(b))) // it is searched in copies
 	case x.r.Context().Err() != nil:
 		return nil, errGone
-	case errors.As(err, &large), errors.Is(err, errFull):
+	case errors.As(err, &large), errors.Is(err, errFull), errors.Is(err, errEchoed):
 		return nil, err
 	}
 	x.span.UpstreamEnd(err)

@@ -28,13 +28,13 @@ var traits = map[string]trait{
 	"Connection": hop, "Proxy-Connection": hop, "Keep-Alive": hop,
 	"Proxy-Authenticate": hop, "Proxy-Authorization": hop, "Te": hop,
 	"Trailer": hop, "Transfer-Encoding": hop, "Upgrade": hop,
-	"Http2-Settings": hop,
+	"Http2-Settings": hop, platformHeader: hop, userHeader: hop,
 
 	"X-Http-Method-Override": steering, "X-Http-Method": steering, "X-Method-Override": steering,
 	"X-Original-Url": steering, "X-Rewrite-Url": steering, "X-Original-Uri": steering, "X-Original-Method": steering,
 	"X-Forwarded-Uri": steering, "X-Forwarded-Method": steering, "X-Forwarded-Path": steering,
 
-	"Range": partial, "If-Range": partial, "Accept-Encoding": partial,
+	"Range": partial, "If-Range": partial, "Accept-Encoding": partial, "X-Goog-Fieldmask": partial,
 
 	"Digest": bytewise, "Content-Digest": bytewise, "Repr-Digest": bytewise, "Content-Md5": bytewise,
 	"Etag": bytewise, "Accept-Ranges": bytewise,
@@ -113,20 +113,23 @@ func responseHeader(dst, in http.Header, read bool) {
 	}
 }
 
-// form tells what the body of a successful gated answer is; reason says why it
-// cannot be read.
+// forms are the media types that gated answers may have, and whether each is a
+// stream. Which of them an answer to a request is read in, its dialect says
+// (inspect.Request.Open).
+var forms = map[string]bool{"application/json": false, "text/event-stream": true, "application/x-ndjson": true}
+
+// form tells whether the body of a successful gated answer is a stream; reason
+// says why it cannot be read.
 func form(h http.Header) (stream bool, reason string) {
 	values := h["Content-Type"]
 	if len(values) != 1 {
 		return false, "it has no content type, or several"
 	}
 	kind, params, _ := strings.Cut(values[0], ";")
-	switch kind = strings.TrimSpace(kind); {
-	case strings.EqualFold(kind, "application/json"):
-	case strings.EqualFold(kind, "text/event-stream"):
-		stream = true
-	default:
-		return false, "its content type is " + printable(kind) + ", and only application/json and text/event-stream are read here"
+	kind = strings.TrimSpace(kind)
+	stream, ok := forms[strings.ToLower(kind)]
+	if !ok {
+		return false, "its content type is " + printable(kind) + ", and only application/json and streams of events or of lines of JSON are read here"
 	}
 	if reason := badParams(params); reason != "" {
 		return false, reason

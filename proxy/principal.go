@@ -20,6 +20,7 @@ var ordinary = map[string]bool{
 	"Accept": true, "Accept-Encoding": true, "Accept-Language": true, "Connection": true, "Content-Encoding": true,
 	"Content-Length": true, "Content-Type": true, "User-Agent": true, "Traceparent": true, "Tracestate": true,
 	"X-Request-Id": true, "X-Client-Request-Id": true, "Anthropic-Version": true, "Anthropic-Beta": true,
+	platformHeader: true, userHeader: true,
 	"Session-Id": true, "X-Session-Id": true, "X-Session-Affinity": true, "X-Claude-Code-Session-Id": true,
 }
 
@@ -182,7 +183,11 @@ func (x *exchange) tenant() Tenant {
 			h["?"+name] = values
 		}
 	}
-	return x.p.principal(agent, x.rt.up.Name, h)
+	t := x.p.principal(x.by.agent.Name, x.rt.up.Name, h)
+	if x.by.proved {
+		t.Stable = true // the agent is told apart, whatever its credential says
+	}
+	return t
 }
 
 func randomKey() []byte {

@@ -37,6 +37,15 @@ const (
 	Anthropic = "anthropic"
 )
 
+// Ollama is the upstream that serves bare paths such as /api/chat, where there is
+// one of that name.
+const Ollama = "ollama"
+
+// Gemini is the upstream that serves bare paths such as
+// /v1beta/models/MODEL:generateContent, and those of them below /v1, where there
+// is one of that name.
+const Gemini = "gemini"
+
 // Gate decides calls. *gate.Gate is one.
 type Gate interface {
 	// Submit asks for a decision and returns without waiting for anybody.
@@ -54,6 +63,9 @@ type Upstream struct {
 	// Timeout is how long the provider may take until its response headers
 	// are there; 0 stands for Limits.HeaderTimeout.
 	Timeout time.Duration
+	// Credential is shown in the place of the client's, over TLS or to a
+	// private address alone; nil passes the client's on.
+	Credential *Credential
 }
 
 // UnknownPolicy says what happens at endpoints that no dialect knows.
@@ -130,6 +142,8 @@ type Proxy struct {
 	// Defaults names the upstream of bare well-known paths by dialect (OpenAI,
 	// Anthropic). A dialect without a row has none: such paths are 404.
 	Defaults map[string]string
+	// Agents tells clients apart. Nil knows DefaultAgent alone.
+	Agents *Agents
 	// Dialects are asked in order what an endpoint is. Without any, every
 	// endpoint is unknown.
 	Dialects []inspect.Dialect
@@ -187,9 +201,6 @@ func (p *Proxy) keepAlive() time.Duration {
 	return DefaultKeepAlive
 }
 
-// agent is the name of the profile that every client has.
-const agent = "default"
-
 func (p *Proxy) start() {
 	p.limits = p.Limits.defaults()
 	p.memory.limit = p.limits.Memory
@@ -207,6 +218,13 @@ func (p *Proxy) start() {
 // ServeHTTP answers one request of an agent.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.once.Do(p.start)
+	from := r.RemoteAddr
+	r, by, f := p.Agents.introduce(r)
+	if f != nil {
+		p.log.Warn("a request is refused", "from", from, "reason", f.reason)
+		f.write(w)
+		return
+	}
 	if f := admit(r); f != nil {
 		f.write(w)
 		return
@@ -215,13 +233,20 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		hello(w, r)
 		return
 	}
-	rt, f := p.route(r)
+	if by.agent == nil {
+		f = missing()
+		p.log.Warn("a request is refused", "from", from, "reason", f.reason)
+		f.write(w)
+		return
+	}
+	rt, f := p.route(r, by.agent)
 	if f != nil {
 		f.write(w)
 		return
 	}
+	r = rt.keep(r)
 	now := time.Now()
-	x := &exchange{p: p, w: w, rc: *http.NewResponseController(w), r: r, rt: rt, began: now}
+	x := &exchange{p: p, w: w, rc: *http.NewResponseController(w), r: r, by: by, rt: rt, began: now}
 	x.raw.from, x.text.from, x.spare.from = &p.memory, &p.memory, &p.memory
 	x.serve()
 }
@@ -264,6 +289,7 @@ type exchange struct {
 	w     http.ResponseWriter
 	rc    http.ResponseController
 	r     *http.Request
+	by    who
 	rt    route
 	began time.Time
 	spoke time.Duration // after it, when the client last got something: one clock is read faster than two
@@ -280,7 +306,7 @@ type exchange struct {
 func (x *exchange) serve() {
 	p := x.p
 	ctx, span := p.Telemetry.Request(x.r.Context(), x.r.Header, telemetry.Start{
-		Method: x.r.Method, Path: x.rt.path, Upstream: x.rt.up.Name,
+		Method: x.r.Method, Path: x.rt.path, Upstream: x.rt.up.Name, Agent: x.by.agent.Name,
 	})
 	x.span = span
 	var err error

@@ -28,17 +28,27 @@ func (x *exchange) recordWithheld(d inspect.Dialect, reason string) {
 func (x *exchange) recordHosted(q *gate.Request, c toolcall.Call) {
 	x.p.log.Info("the provider ran a tool itself", "tool", printable(c.Name), "upstream", q.Upstream, "turn", q.Turn)
 	x.record(gate.Entry{
-		Principal: q.Principal, Session: q.Claimed.Session, Dialect: q.Dialect, Model: q.Model,
+		Principal: q.Principal, Claimed: q.Claimed, Dialect: q.Dialect, Model: q.Model,
 		Turn: q.Turn, Trace: q.Trace, CallID: c.ID, Tool: c.Name, Kind: "hosted", Digest: gate.Digest(c.Name, c.Args),
 		Verdict: gate.Allow.String(), Outcome: gate.Allowed, By: "provider", Reason: "the provider ran it itself",
 	}, false)
+}
+
+// recordUnasked keeps in the audit log that a call was withheld because the
+// answer had ended before its turn came to be decided.
+func (x *exchange) recordUnasked(q *gate.Request, c toolcall.Call) {
+	x.record(gate.Entry{
+		Principal: q.Principal, Claimed: q.Claimed, Dialect: q.Dialect, Model: q.Model,
+		Turn: q.Turn, Trace: q.Trace, CallID: c.ID, Tool: c.Name, Kind: toolcall.KindTool.String(), Digest: gate.Digest(c.Name, c.Args),
+		Verdict: gate.Deny.String(), Outcome: gate.Cancelled, By: "proxy", Reason: "the answer ended before anybody could be asked",
+	}, true)
 }
 
 func (x *exchange) record(e gate.Entry, durable bool) {
 	if x.p.Audit == nil {
 		return
 	}
-	e.Time, e.Agent, e.Upstream = time.Now(), agent, x.rt.up.Name
+	e.Time, e.Agent, e.Upstream = time.Now(), x.by.agent.Name, x.rt.up.Name
 	e.Took = e.Time.Sub(x.began)
 	// The entry is kept also when the client is gone.
 	if err := x.p.Audit.Record(context.WithoutCancel(x.r.Context()), e, durable); err != nil {

@@ -36,7 +36,9 @@ type relay struct {
 	state  inspect.State
 	out    []byte // may be shown and is not written yet
 	seen   []toolcall.Call
-	open   []question // submitted, without a ruling, in order
+	open   []question      // submitted, without a ruling, in order
+	slow   int             // of these, for which somebody was asked
+	later  []toolcall.Call // not submitted yet, in order: see Denial.Breaker
 	ask    gate.Request
 	behind int64 // bytes read while a call waited
 
@@ -56,6 +58,8 @@ type question struct {
 	req *gate.Request // with the call
 	t   *gate.Ticket  // nil where there is no gate
 	at  time.Time
+	// slow says that it was not decided at once.
+	slow bool
 }
 
 // decided reports whether the decision has fallen.
@@ -135,6 +139,7 @@ func (l *relay) answer(rd *round, resp *http.Response, w *watch) error {
 	if reason != "" {
 		return x.withhold(d, reason)
 	}
+	stream = stream || l.p.info.Elements
 	c, err := coding(resp.Header)
 	if err != nil {
 		return x.withhold(d, err.Error())
@@ -153,7 +158,7 @@ func (l *relay) answer(rd *round, resp *http.Response, w *watch) error {
 	if out == nil {
 		out = new([]byte)
 	}
-	rd.body = body
+	rd.body = x.rt.up.guard(body)
 	l.turn, l.resp, l.stream, l.out = turn, resp, stream, (*out)[:0]
 	defer func() {
 		l.leave()
@@ -176,9 +181,9 @@ func (l *relay) mayResume() bool { return l.x.p.Repairs != nil }
 // decisions outlive it.
 func (x *exchange) template(d inspect.Dialect, info inspect.Info, t Tenant) gate.Request {
 	q := gate.Request{
-		Agent:     agent,
+		Agent:     x.by.agent.Name,
 		Principal: t.Principal,
-		Claimed:   gate.Claims{Session: info.Session, User: info.User},
+		Claimed:   x.claims(info),
 		Upstream:  x.rt.up.Name,
 		Dialect:   d.Name(),
 		Model:     strings.Clone(info.Model),
@@ -193,6 +198,9 @@ func (x *exchange) template(d inspect.Dialect, info inspect.Info, t Tenant) gate
 
 // providerName is the name that OpenTelemetry's gen_ai conventions use.
 func providerName(dialect string) string {
+	if dialect == "gemini" {
+		return "gcp.gemini"
+	}
 	name, _, _ := strings.Cut(dialect, "-")
 	return name
 }
@@ -279,6 +287,9 @@ func (l *relay) settle() error {
 			continue
 		}
 		l.open = slices.Delete(l.open, i, i+1)
+		if q.slow {
+			l.slow--
+		}
 		d := q.decision()
 		l.tell(&q, d)
 		r := ruling(d, q.req.Call)
@@ -292,6 +303,7 @@ func (l *relay) settle() error {
 		if err := l.absorb(step, err); err != nil {
 			return err
 		}
+		l.proceed()
 	}
 	return nil
 }
@@ -329,8 +341,16 @@ func (l *relay) cover(held int) error {
 
 // submit asks the gate about the calls that became complete together.
 func (l *relay) submit(calls []toolcall.Call) {
-	l.seen = append(l.seen, calls...)
-	for _, c := range calls {
+	l.seen, l.later = append(l.seen, calls...), append(l.later, calls...)
+	l.proceed()
+}
+
+// proceed submits the calls that may be submitted now.
+func (l *relay) proceed() {
+	most := l.x.p.Denial.Breaker
+	for len(l.later) > 0 && (most == 0 || l.slow == 0 || l.slow+l.ask.Denials+l.denials < most) {
+		c := l.later[0]
+		l.later = l.later[1:]
 		q := l.ask
 		q.Call = c
 		if l.x.p.Actions != nil && c.Fault == toolcall.FaultNone {
@@ -341,6 +361,9 @@ func (l *relay) submit(calls []toolcall.Call) {
 		ask := question{req: &q, at: time.Now()}
 		if l.x.p.Gate != nil {
 			ask.t = l.x.p.Gate.Submit(l.ctx, &q)
+		}
+		if ask.slow = !ask.decided(); ask.slow {
+			l.slow++
 		}
 		l.open = append(l.open, ask)
 	}
@@ -464,6 +487,9 @@ func (l *relay) cut(cause error) error {
 	if l.x.r.Context().Err() != nil {
 		return errGone
 	}
+	if errors.Is(cause, errEchoed) {
+		return l.fault(cause)
+	}
 	l.x.span.UpstreamEnd(cause)
 	why := fmt.Errorf("the answer of %s broke off: %w", l.ask.Upstream, cause)
 	if l.rounds > 1 {
@@ -545,14 +571,18 @@ func (l *relay) refuse(no *deniedError) error {
 	return l.write(false)
 }
 
-// leave tells the gate that nobody waits for the open calls any more.
+// leave tells the gate that nobody waits for the open calls any more. Those that
+// it was not asked about are denied.
 func (l *relay) leave() {
 	for _, q := range l.open {
 		if q.t != nil {
 			q.t.Leave()
 		}
 	}
-	l.open = nil
+	for _, c := range l.later {
+		l.x.recordUnasked(&l.ask, c)
+	}
+	l.open, l.later, l.slow = nil, nil, 0
 }
 
 // account puts what became of the turn into trace and log.

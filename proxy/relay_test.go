@@ -332,6 +332,82 @@ func TestManyCallsInOneTurn(t *testing.T) {
 	})
 }
 
+func TestNobodyIsAskedAboutAllThatAnAnswerHolds(t *testing.T) {
+	const dangers = 9
+	var all strings.Builder
+	for i := range dangers {
+		fmt.Fprintf(&all, "C sh danger%d\nC sh ls%d\n", i, i)
+	}
+	all.WriteString("E\n")
+	for _, tt := range []struct {
+		name    string
+		breaker int
+		verdict gate.Verdict
+		at      int // once
+		in      int // all
+	}{
+		{"each is denied", 3, gate.Deny, 3, dangers},
+		{"each is allowed", 3, gate.Allow, 3, dangers},
+		{"without a breaker all are asked about at once", 0, gate.Deny, dangers, dangers},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t, say(sse, all.String()), func(p *Proxy) { p.Denial.Breaker = tt.breaker })
+				defer r.end()
+				resp := r.post(t, "/v1/lines", "ask")
+				got := make(chan string)
+				go func() { got <- text(t, resp) }()
+				synctest.Wait()
+				if n := len(r.person); n != tt.at {
+					t.Errorf("%d questions are open at first", n)
+				}
+				for i := range tt.in {
+					q := <-r.person
+					if tt.verdict == gate.Deny && tt.breaker > 0 && i >= tt.breaker && q.req.Denials != i {
+						t.Errorf("question %d is put as the one behind %d denials", i, q.req.Denials)
+					}
+					if open := len(r.person) + 1; tt.breaker > 0 && open > tt.breaker {
+						t.Errorf("%d questions are open", open)
+					}
+					q.say(tt.verdict)
+					synctest.Wait()
+				}
+				want := all.String()
+				if s := <-got; tt.verdict == gate.Allow && s != want || tt.verdict == gate.Deny && strings.Count(s, "\nC sh ls") != dangers {
+					t.Errorf("%q", s)
+				}
+			})
+		})
+	}
+}
+
+func TestCallsThatNobodyWasAskedAboutAreRecorded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, say(sse, "C sh danger0\nC sh danger1\nC sh ls\nE\n"), func(p *Proxy) { p.Denial.Breaker = 1 })
+		defer r.end()
+		ctx, cancel := context.WithCancel(t.Context())
+		req, err := http.NewRequestWithContext(ctx, "POST", "http://callgate.test/v1/lines", strings.NewReader("ask"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := r.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := <-r.person
+		cancel()
+		<-q.left
+		resp.Body.Close()
+		synctest.Wait()
+		if len(r.person) != 0 {
+			t.Error("a person is asked for a client that is gone")
+		}
+		if list := r.journal.by("proxy"); len(list) != 2 || list[0].Outcome != gate.Cancelled || list[0].Verdict != "deny" || list[1].Tool != "sh" {
+			t.Errorf("recorded %+v", list)
+		}
+	})
+}
+
 // bomb is a body that panics at its second Read.
 type bomb struct{ reads int }
 
@@ -612,5 +688,13 @@ func TestThePrincipalIsOfTheCredentialsAlone(t *testing.T) {
 			t.Errorf("%s and %s have one name", name, other)
 		}
 		seen[p.Principal] = name
+	}
+}
+
+func TestProvidersHaveTheNamesOfTheConventions(t *testing.T) {
+	for dialect, want := range map[string]string{"openai-chat": "openai", "openai-responses": "openai", "anthropic": "anthropic", "ollama": "ollama", "gemini": "gcp.gemini"} {
+		if got := providerName(dialect); got != want {
+			t.Errorf("the provider of %s is %q, want %q", dialect, got, want)
+		}
 	}
 }

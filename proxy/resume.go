@@ -25,6 +25,11 @@ type Denial struct {
 	// MaxResumes is how often the provider is asked again within one answer; 0
 	// stands for DefaultMaxResumes.
 	MaxResumes int
+	// Breaker is the gate's (gate.Config.Breaker): no more calls of one answer
+	// are decided side by side than may still be denied before it, and the
+	// calls behind them wait. Else somebody would be asked about all that an
+	// answer holds. 0 submits all at once.
+	Breaker int
 }
 
 // DefaultMaxResumes is how often the provider is asked again within one answer.
@@ -263,7 +268,7 @@ func (l *relay) opens(rd *round, resp *http.Response) (reason string) {
 		return "the provider answered with status " + strconv.Itoa(status) + " when it was asked to go on"
 	}
 	stream, reason := form(resp.Header)
-	if reason != "" || stream != l.stream {
+	if reason != "" || (stream || l.p.info.Elements) != l.stream {
 		return other
 	}
 	c, err := coding(resp.Header)
@@ -278,7 +283,7 @@ func (l *relay) opens(rd *round, resp *http.Response) (reason string) {
 	if err := l.turn.NextRound(inspect.Head{Status: resp.StatusCode, Header: resp.Header}); err != nil {
 		return other
 	}
-	rd.body, l.state, l.behind = body, inspect.More, 0
+	rd.body, l.state, l.behind = l.x.rt.up.guard(body), inspect.More, 0
 	return ""
 }
 

@@ -127,20 +127,31 @@ func unreserved(c byte) bool {
 		c == '-' || c == '.' || c == '_' || c == '~'
 }
 
-// bare are first segments that belong to the OpenAI default where no upstream
-// has that name: clients whose base URL holds no version send them.
-var bare = []string{"chat", "completions", "responses", "models", "embeddings", "moderations", "images", "audio"}
+// bare are first segments that belong to a default where no upstream has that
+// name: clients whose base URL holds no version send them. Those of Vercel's
+// SDK do with an ANTHROPIC_BASE_URL as Anthropic's own SDKs want it.
+var bare = []string{"chat", "completions", "responses", "models", "embeddings", "moderations", "images", "audio", "messages"}
+
+var geminiMethods = []string{"generateContent", "streamGenerateContent", "countTokens", "embedContent", "batchEmbedContents"}
+
+// forGemini reports whether a request for a path below /v1 is one of Gemini's: by
+// the header in which its clients alone send their key, or by a method behind the
+// model, for those who send it in the query.
+func forGemini(r *http.Request, path string) bool {
+	method := path[strings.LastIndexByte(path, ':')+1:]
+	return r.Header.Get("X-Goog-Api-Key") != "" || strings.HasPrefix(path, "/v1/models/") && slices.Contains(geminiMethods, method)
+}
 
 // route finds the upstream of a checked path. Only configured upstreams can
 // come out.
-func (p *Proxy) route(r *http.Request) (route, *refusal) {
+func (p *Proxy) route(r *http.Request, agent *Agent) (route, *refusal) {
 	raw := r.URL.EscapedPath()
 	first, rest, more := strings.Cut(raw[1:], "/")
 	if up := p.Upstreams[first]; up != nil {
 		if more {
 			rest = "/" + rest
 		}
-		return join(up, rest, r.URL.RawQuery)
+		return agent.to(up, rest, r.URL.RawQuery)
 	}
 	name, rest := "", raw
 	switch {
@@ -148,28 +159,60 @@ func (p *Proxy) route(r *http.Request) (route, *refusal) {
 	case first == "v1" && more:
 		name = p.Defaults[OpenAI]
 		second, _, _ := strings.Cut(raw[len("/v1/"):], "/")
-		if second == "messages" || r.Header.Get("Anthropic-Version") != "" {
+		switch {
+		case second == "messages" || r.Header.Get("Anthropic-Version") != "":
 			name = p.Defaults[Anthropic]
+		case forGemini(r, raw):
+			name = Gemini
 		}
+	case first == "v1beta" && more:
+		name = Gemini
+	case first == "api" && more:
+		name = Ollama
 	case slices.Contains(bare, first):
 		name, rest = p.Defaults[OpenAI], "/v1"+raw
+		if first == "messages" || r.Header.Get("Anthropic-Version") != "" {
+			name = p.Defaults[Anthropic]
+		}
 	}
 	if up := p.Upstreams[name]; up != nil {
-		return join(up, rest, r.URL.RawQuery)
+		return agent.to(up, rest, r.URL.RawQuery)
 	}
-	return route{}, refuseWith(http.StatusNotFound, "no upstream of callgate serves this path; it knows "+p.known+
+	known := p.known
+	if agent.Upstreams != nil {
+		known = strings.Join(agent.Upstreams, ", ")
+	}
+	return route{}, refuseWith(http.StatusNotFound, "no upstream of callgate serves this path; it knows "+known+
 		": use /NAME/... or add one under upstreams in the configuration")
 }
 
-// join puts base and rest together. A base that ends in /v1 and a rest that
+// to is join for an agent that may not use every upstream.
+func (g *Agent) to(up *Upstream, rest, query string) (route, *refusal) {
+	switch {
+	case !g.may(up.Name):
+		return route{}, refuseWith(http.StatusForbidden, "the agent "+g.Name+" may not use the upstream "+up.Name+"; it may use "+
+			strings.Join(g.Upstreams, ", ")+" (agents."+g.Name+".upstreams)")
+	case up.Credential != nil && !up.guarded():
+		return route{}, refuseWith(http.StatusBadGateway, "the credential of the upstream "+up.Name+" would be sent in clear text: give it an https URL")
+	}
+	return join(up, rest, query)
+}
+
+// versions are the last segments of a base that a rest may begin with, too.
+var versions = []string{"/v1", "/v1beta"}
+
+// join puts base and rest together. A base that ends in a version and a rest that
 // begins with it share it: clients differ over which of them holds it.
 func join(up *Upstream, rest, query string) (route, *refusal) {
 	base := strings.TrimSuffix(up.URL.EscapedPath(), "/")
 	if base != "" && base[0] != '/' {
 		base = "/" + base // url.JoinPath makes such paths
 	}
-	if strings.HasSuffix(base, "/v1") && strings.HasPrefix(rest, "/v1/") {
-		rest = rest[len("/v1"):]
+	for _, v := range versions {
+		if strings.HasSuffix(base, v) && strings.HasPrefix(rest, v+"/") {
+			rest = rest[len(v):]
+			break
+		}
 	}
 	if base+rest == "" {
 		rest = "/"

@@ -54,7 +54,7 @@ func routes(r http.RoundTripper) *Proxy {
 		Upstreams: map[string]*Upstream{
 			"openai": up("openai", "https://api.openai.com"), "anthropic": up("anthropic", "https://api.anthropic.com"),
 			"router": up("router", "https://router.example/api/v1"), "slash": up("slash", "https://s.example/base/"),
-			"azure": up("azure", "https://az.example/a%3Ab"), "local": up("local", "http://127.0.0.1:8000/v1"),
+			"vertex": up("vertex", "https://vertex.example/v1beta"), "azure": up("azure", "https://az.example/a%3Ab"), "local": up("local", "http://127.0.0.1:8000/v1"),
 		},
 		Defaults:  map[string]string{OpenAI: "openai", Anthropic: "anthropic"},
 		Dialects:  []inspect.Dialect{lines{}},
@@ -73,6 +73,7 @@ func TestWhereARequestGoes(t *testing.T) {
 		{"/router/v1/chat/completions", "", "https://router.example/api/v1/chat/completions"},
 		{"/router/chat/completions", "", "https://router.example/api/v1/chat/completions"},
 		{"/router/v1beta/x", "", "https://router.example/api/v1/v1beta/x"},
+		{"/vertex/v1beta/models/m:generateContent?alt=sse", "", "https://vertex.example/v1beta/models/m:generateContent?alt=sse"},
 		{"/local/v1/models", "", "http://127.0.0.1:8000/v1/models"},
 		{"/slash/v1/x", "", "https://s.example/base/v1/x"},
 		{"/azure/v1/x", "", "https://az.example/a%3Ab/v1/x"},
@@ -90,6 +91,9 @@ func TestWhereARequestGoes(t *testing.T) {
 		{"/v1/messages/count_tokens", "", "https://api.anthropic.com/v1/messages/count_tokens"},
 		{"/v1/files", "anthropic-version: 2023-06-01", "https://api.anthropic.com/v1/files"},
 		{"/v1/threads/t/runs", "", "https://api.openai.com/v1/threads/t/runs"},
+		{"/messages", "", "https://api.anthropic.com/v1/messages"},
+		{"/messages/count_tokens?beta=true", "", "https://api.anthropic.com/v1/messages/count_tokens?beta=true"},
+		{"/models", "anthropic-version: 2023-06-01", "https://api.anthropic.com/v1/models"},
 		{"/v1/messagesx", "", "https://api.openai.com/v1/messagesx"},
 	} {
 		rec := &recorder{}
@@ -101,6 +105,47 @@ func TestWhereARequestGoes(t *testing.T) {
 		q := rec.reqs[0]
 		if got := q.URL.String(); got != c.want || q.Host != q.URL.Host || q.URL.User != nil || rec.body[0] != "ask" {
 			t.Errorf("%s %s went to %s (host %s) with %q, want %s", c.path, c.header, got, q.Host, rec.body[0], c.want)
+		}
+	}
+}
+
+func TestBarePathsOfOllamaGoToTheUpstreamOfThatName(t *testing.T) {
+	rec := &recorder{}
+	p := routes(rec)
+	const wire = "POST /api/chat HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nask"
+	if w, _ := raw(t, p, wire); w.Code != 404 || len(rec.reqs) > 0 {
+		t.Errorf("without one: %d %s", w.Code, w.Body)
+	}
+	p.Upstreams["ollama"] = &Upstream{Name: "ollama", URL: &url.URL{Scheme: "http", Host: "127.0.0.1:11434"}}
+	if raw(t, p, wire); len(rec.reqs) != 1 || rec.reqs[0].URL.String() != "http://127.0.0.1:11434/api/chat" {
+		t.Errorf("with one: %v", rec.reqs)
+	}
+}
+
+func TestBarePathsOfGeminiGoToTheUpstreamOfThatName(t *testing.T) {
+	for _, c := range []struct{ path, header, host string }{
+		{"/v1beta/models/m:generateContent", "", "gemini.example"},
+		{"/v1beta/models/m:streamGenerateContent?alt=sse&key=k", "", "gemini.example"},
+		{"/v1beta/models", "", "gemini.example"},
+		{"/v1/models/m:streamGenerateContent?key=k", "", "gemini.example"},
+		{"/v1/models/m:x:generateContent", "", "gemini.example"},
+		{"/v1/models/m:countTokens", "", "gemini.example"},
+		{"/v1/models", "X-Goog-Api-Key: k", "gemini.example"},
+		{"/v1/models", "", "api.openai.com"},
+		{"/v1/models/ft:gpt-x:org::generateContents", "", "api.openai.com"},
+		{"/v1/chat/x:generateContent", "", "api.openai.com"},
+		{"/v1/messages", "X-Goog-Api-Key: k", "api.anthropic.com"},
+	} {
+		rec := &recorder{}
+		p := routes(rec)
+		wire := "POST " + c.path + " HTTP/1.1\r\nHost: x\r\n" + orLine(c.header) + "Content-Length: 3\r\n\r\nask"
+		if w, _ := raw(t, p, wire); c.host == "gemini.example" && (w.Code != 404 || len(rec.reqs) > 0) {
+			t.Errorf("%s without one: %d %s", c.path, w.Code, w.Body)
+		}
+		p.Upstreams["gemini"] = &Upstream{Name: "gemini", URL: &url.URL{Scheme: "https", Host: "gemini.example"}}
+		rec.reqs = nil
+		if raw(t, p, wire); len(rec.reqs) != 1 || rec.reqs[0].URL.String() != "https://"+c.host+c.path {
+			t.Errorf("%s %s with one: %v", c.path, c.header, rec.reqs)
 		}
 	}
 }
@@ -118,10 +163,11 @@ func TestWhatIsNeverForwarded(t *testing.T) {
 		status     int
 		says       string
 	}{
-		{"an unknown upstream", "GET /nobody/v1/models HTTP/1.1", 404, "anthropic, azure, local, openai, router, slash"},
+		{"an unknown upstream", "GET /nobody/v1/models HTTP/1.1", 404, "anthropic, azure, local, openai, router, slash, vertex"},
 		{"a name in other letters", "GET /OpenAI/v1/models HTTP/1.1", 404, "no upstream"},
 		{"a host as first segment", "GET /api.openai.com/v1/models HTTP/1.1", 404, "no upstream"},
 		{"a bare version", "GET /v1 HTTP/1.1", 404, "no upstream"},
+		{"a segment that begins like a bare path", "POST /messagesx HTTP/1.1", 404, "no upstream"},
 		{"another version", "GET /v1beta/models HTTP/1.1", 404, "no upstream"},
 		{"CONNECT", "CONNECT api.openai.com:443 HTTP/1.1", 400, "not a forward proxy here"},
 		{"absolute form", "GET http://api.openai.com/v1/models HTTP/1.1", 400, "not a forward proxy here"},
@@ -185,7 +231,7 @@ func FuzzWhatWasCheckedIsSent(f *testing.F) {
 			return
 		}
 		u := rec.reqs[0].URL
-		known := slices.ContainsFunc([]string{"api.openai.com", "api.anthropic.com", "router.example", "s.example", "az.example", "127.0.0.1:8000"},
+		known := slices.ContainsFunc([]string{"api.openai.com", "api.anthropic.com", "router.example", "s.example", "vertex.example", "az.example", "127.0.0.1:8000"},
 			func(h string) bool { return u.Host == h })
 		sent := u.EscapedPath()
 		if !known || strings.Contains(sent, "/../") || strings.HasSuffix(sent, "/..") || strings.Contains(sent, "//") || badPath(strings.TrimSuffix(sent, "/")+"/x") != "" {
@@ -212,7 +258,7 @@ func TestHeadersOfARequest(t *testing.T) {
 	wire := "POST /openai/v1/lines HTTP/1.1\r\nHost: evil\r\nContent-Length: 3\r\n" +
 		"Authorization: Bearer k\r\nX-Keep: a\r\nX-Keep: b\r\nX_Keep: c\r\nAccept: text/event-stream\r\nAccept-Encoding: br, zstd\r\n" +
 		"Connection: close, X-Secret-Hop\r\nX-Secret-Hop: 1\r\nKeep-Alive: 5\r\nProxy-Authorization: p\r\nProxy-Connection: x\r\nTe: trailers\r\n" +
-		"Upgrade: h2c\r\nHttp2-Settings: AAA\r\nRange: bytes=0-1\r\nIf-Range: x\r\nExpect: 100-continue\r\n" +
+		"Upgrade: h2c\r\nHttp2-Settings: AAA\r\nRange: bytes=0-1\r\nIf-Range: x\r\nX-Goog-FieldMask: a\r\nExpect: 100-continue\r\n" +
 		"X-Http-Method-Override: GET\r\nX-Original-Url: /admin\r\nX-Rewrite-Url: /admin\r\n" +
 		// As some servers read them too.
 		"X_HTTP_Method_Override: GET\r\nx-http_method-override: GET\r\nX_Original_URL: /admin\r\nTransfer_Encoding: chunked\r\n" +
@@ -263,7 +309,9 @@ func TestTheFormOfAnAnswer(t *testing.T) {
 		{[]string{"application/javascript"}, false, "javascript"},
 		{[]string{"text/html"}, false, "text/html"},
 		{[]string{"application/jsonl"}, false, "jsonl"},
-		{[]string{"application/x-ndjson"}, false, "ndjson"},
+		{[]string{"application/x-ndjson"}, true, ""},
+		{[]string{"Application/X-NDJSON; charset=utf-8"}, true, ""},
+		{[]string{"application/ndjson"}, false, "ndjson"},
 		{[]string{"application/problem+json"}, false, "problem"},
 		{[]string{"application/vnd.amazon.eventstream"}, false, "amazon"},
 		{[]string{"application/json, text/event-stream"}, false, "content type"},

@@ -379,13 +379,24 @@ func (f fields) findings(list []gate.FindingBrief) {
 	}
 }
 
+// claims prints what the agent says of itself, and that nothing proves it.
+func (f fields) claims(c gate.Claims) {
+	var list []string
+	for _, part := range []struct{ name, value string }{{"session", c.Session}, {"user", c.User}, {"platform", c.Platform}} {
+		if part.value != "" {
+			list = append(list, part.name+" "+part.value)
+		}
+	}
+	f.print("claims", strings.Join(list, "\n"))
+}
+
 func printApproval(e *env, a gate.Approval, now time.Time) error {
 	var b strings.Builder
 	s := newStyle(e, e.StdoutTTY)
 	f := fields{&b, s}
 	fmt.Fprintf(&b, "approval %s  %s\n", s.bold(redact.Visible(a.ID)), a.State)
 	f.print("agent", a.Agent)
-	f.print("session", a.Session)
+	f.claims(a.Claimed)
 	f.print("upstream", strings.TrimSpace(a.Upstream+" "+a.Model))
 	f.print("tool", a.Tool)
 	f.print("kind", a.Kind)

@@ -88,7 +88,7 @@ func question(id, command string) gate.Approval {
 		panic(err) // a map of texts can always be written
 	}
 	return gate.Approval{
-		ID: id, State: gate.StatePending, Key: "k" + id, Digest: "0a1b", Agent: "default", Session: "s1", Tool: "bash", Kind: "command",
+		ID: id, State: gate.StatePending, Key: "k" + id, Digest: "0a1b", Agent: "default", Claimed: gate.Claims{Session: "s1", User: "ann", Platform: "cli"}, Tool: "bash", Kind: "command",
 		Command: command, Args: string(args), Why: "the hook wants a person", Upstream: "openai", Model: "m",
 		Findings: []gate.FindingBrief{{Rule: "fs.recursive-delete", Severity: "danger", Category: "fs", Reason: "deletes a folder with all it holds", Words: "rm -rf build", Instead: "delete single files"}},
 		Created:  time.Now().Add(-90 * time.Second), Expires: time.Now().Add(200 * time.Second),
@@ -166,10 +166,10 @@ func TestApprovalsShowPrintsTheWholeCall(t *testing.T) {
 		t.Fatalf("exit %d", code)
 	}
 	wantIn(t, out, "cccc3333", "pending", strings.Repeat("very-long-name/", 40), `echo <U+200B>done`, "fs.recursive-delete (danger)",
-		"in: rm -rf build", "instead: delete single files", "the hook wants a person", "0a1b", "(in 3m")
+		"claims     session s1", "user ann", "platform cli", "in: rm -rf build", "instead: delete single files", "the hook wants a person", "0a1b", "(in 3m")
 	code, out, _ = runCommand(t, environ, "approvals", "show", "cccc3333", "--json")
 	var a gate.Approval
-	if err := json.Unmarshal([]byte(out), &a); code != 0 || err != nil || a.Command != long {
+	if err := json.Unmarshal([]byte(out), &a); code != 0 || err != nil || a.Command != long || !strings.Contains(out, `"claimed": {`) || a.Claimed != (gate.Claims{Session: "s1", User: "ann", Platform: "cli"}) {
 		t.Errorf("exit %d, %v:\n%s", code, err, out)
 	}
 }

@@ -54,7 +54,7 @@ Exit codes: 0 done; 1 failed, or the log is not whole (verify); 64 wrong usage;
 func (o *auditOptions) open(ctx context.Context, e *env) (*store.Store, error) {
 	dir := o.state
 	if dir == "" {
-		cfg, _, err := config.Load(config.LoadOptions{Path: o.config, Environ: e.Environ})
+		cfg, _, err := config.Load(config.LoadOptions{Path: o.config, Environ: e.Environ, Secretless: true})
 		if err != nil {
 			return nil, failf(exitConfig, "%w", err)
 		}
@@ -243,7 +243,7 @@ func printEntry(e *env, entry gate.Entry) error {
 	f.print("approval", entry.Approval)
 	f.print("agent", entry.Agent)
 	f.print("principal", entry.Principal)
-	f.print("session", entry.Session)
+	f.claims(entry.Claimed)
 	f.print("upstream", strings.Join(slices.DeleteFunc([]string{entry.Upstream, entry.Dialect, entry.Model}, func(s string) bool { return s == "" }), " "))
 	f.print("turn", entry.Turn)
 	f.print("trace", entry.Trace)

@@ -28,7 +28,7 @@ func writeDecisions(ctx context.Context, dir string) error {
 	for i := range 5 {
 		e := gate.Entry{
 			Time: time.Now().Add(time.Duration(i-4) * time.Hour), Took: 3 * time.Millisecond,
-			Agent: "default", Principal: "p", Session: "s", Upstream: "openai", Dialect: "openai-chat", Model: "m",
+			Agent: "default", Principal: "p", Claimed: gate.Claims{Session: "s", User: "ann", Platform: "cli"}, Upstream: "openai", Dialect: "openai-chat", Model: "m",
 			Tool: "bash", Kind: "command", Args: `{"command":"make"}`, Digest: "0a1b", Verdict: "allow", Outcome: gate.Allowed, By: "detector",
 		}
 		if i == 3 {
@@ -113,11 +113,11 @@ func TestAuditListAndShowForPeople(t *testing.T) {
 	if code != 0 || strings.ContainsAny(out, "\x1b\u202e") {
 		t.Errorf("exit %d:\n%q", code, out)
 	}
-	wantIn(t, out, "entry 4", "deny (timeout)", "nobody answered", "after 3ms", "bash (command)", "0a1b", "openai openai-chat m", "deletes a folder", "hash", "follows")
+	wantIn(t, out, "entry 4", "claims     session s", "user ann", "platform cli", "deny (timeout)", "nobody answered", "after 3ms", "bash (command)", "0a1b", "openai openai-chat m", "deletes a folder", "hash", "follows")
 
 	code, out, _ = runCommand(t, nil, "audit", "show", "4", "--json", "--state", dir)
 	var e gate.Entry
-	if err := json.Unmarshal([]byte(out), &e); code != 0 || err != nil || e.Seq != 4 {
+	if err := json.Unmarshal([]byte(out), &e); code != 0 || err != nil || e.Seq != 4 || e.Claimed.User != "ann" || !strings.Contains(out, `"claimed": {`) {
 		t.Errorf("exit %d, %v:\n%s", code, err, out)
 	}
 

@@ -19,12 +19,16 @@ import (
 // the value of --config. An error has the exit code of a wrong configuration,
 // or of wrong usage where only flags are at fault.
 func loadConfig(e *env, path string, flags ...config.Flag) (*config.Config, config.Sources, error) {
-	return loadChecked(e, path, servable, flags...)
+	return loaded(config.Load(config.LoadOptions{Path: path, Environ: e.Environ, Flags: flags, Check: servable}))
 }
 
-// loadChecked is loadConfig for a command that needs something else.
+// loadChecked is loadConfig for a command that needs something else, and no
+// secrets: those may be where only serve can read them.
 func loadChecked(e *env, path string, check func(*config.Config) config.Faults, flags ...config.Flag) (*config.Config, config.Sources, error) {
-	cfg, src, err := config.Load(config.LoadOptions{Path: path, Environ: e.Environ, Flags: flags, Check: check})
+	return loaded(config.Load(config.LoadOptions{Path: path, Environ: e.Environ, Secretless: true, Flags: flags, Check: check}))
+}
+
+func loaded(cfg *config.Config, src config.Sources, err error) (*config.Config, config.Sources, error) {
 	if err != nil {
 		return nil, src, configError(err)
 	}
@@ -172,7 +176,7 @@ Exit codes: 0 valid; 64 wrong usage; 78 not valid.`,
 				if what == "" {
 					return usagef("the file's name is empty; name a file, or leave it out for the settings in force")
 				}
-				o = config.LoadOptions{Path: what, Environ: withoutSettings(e.Environ), Check: hookRuns}
+				o = config.LoadOptions{Path: what, Environ: withoutSettings(e.Environ), Secrets: e.Environ, Check: hookRuns}
 			}
 			_, _, err := config.Load(o)
 			if asJSON {

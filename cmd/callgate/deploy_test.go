@@ -40,3 +40,44 @@ func TestTheUnitsCommentMakesAConfigurationThatTheUnitCanRead(t *testing.T) {
 		t.Error("a wrong configuration is tried again for ever")
 	}
 }
+
+// The manifest's configuration is one that serve takes, with the secrets that its
+// comment creates, and nobody is served without a token.
+func TestTheManifestHoldsAConfigurationThatServes(t *testing.T) {
+	raw, err := os.ReadFile(filepath.Join("..", "..", "deploy", "kubernetes.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, dir := string(raw), t.TempDir()
+	_, text, ok := strings.Cut(manifest, "\n  callgate.yaml: |\n")
+	text, _, end := strings.Cut(text, "\n---\n")
+	if !ok || !end {
+		t.Fatal("there is no configuration in it")
+	}
+	text = strings.ReplaceAll(strings.ReplaceAll("\n"+text, "\n    ", "\n"), "/run/secrets/callgate", dir)
+	for name, secret := range map[string]string{"anthropic": "sk-ant-of-the-manifest", "coder": newToken()} {
+		if !strings.Contains(manifest, "--from-literal="+name+"=") || !strings.Contains(text, "file:"+dir+"/"+name) {
+			t.Errorf("the secret %s is not used or not created", name)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(secret), 0o440); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(dir, "callgate.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil { // as a ConfigMap is
+		t.Fatal(err)
+	}
+	e, _, _ := testEnv("HOME=" + t.TempDir())
+	cfg, _, err := loadConfig(e, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tokenless(cfg) || !cfg.Agents["coder"].May("anthropic") || cfg.Agents["coder"].May("openai") || !cfg.Upstreams["anthropic"].Credential.Set() {
+		t.Errorf("agents %+v, upstreams %+v", cfg.Agents, cfg.Upstreams)
+	}
+	for _, want := range []string{"mountPath: /run/secrets/callgate", "secretName: callgate-secrets, defaultMode: 0440", "fsGroup: 65532"} {
+		if !strings.Contains(manifest, want) {
+			t.Errorf("the manifest lacks %q, by which callgate can read its secrets", want)
+		}
+	}
+}

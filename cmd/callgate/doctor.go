@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +19,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"callgate/config"
 	"callgate/gate/redact"
@@ -99,6 +98,10 @@ type doctor struct {
 	cfg *config.Config // nil when it could not be read
 	// gates remembers of each origin whether callgate answers there.
 	gates map[string]error
+	// sentTo is a callgate that the environment leads to, "" for none, and
+	// proxied that it is one for HTTPS_PROXY.
+	sentTo  string
+	proxied bool
 }
 
 func (d *doctor) say(state, about, remedy, text string, args ...any) {
@@ -111,7 +114,6 @@ func (d *doctor) examine(ctx context.Context, path string, pid int) {
 	d.configuration(path)
 	if d.cfg != nil {
 		d.state(d.cfg.State)
-		d.listeners(ctx)
 	}
 	getenv := d.e.Getenv
 	if pid != 0 {
@@ -125,15 +127,19 @@ func (d *doctor) examine(ctx context.Context, path string, pid int) {
 			if state == stateFail {
 				return
 			}
-			getenv = nil
+			getenv = func(string) string { return "" }
 		} else {
 			getenv = func(name string) string { return lookupVar(list, name) }
 		}
 	}
-	if getenv != nil {
+	d.way(ctx, getenv)
+	if d.cfg != nil {
+		d.listeners(ctx)
+	}
+	if pid == 0 || !slices.ContainsFunc(d.found, func(f finding) bool { return f.About == "process" }) {
 		d.variables(ctx, getenv)
-		d.proxies(getenv)
-		d.certificates(getenv)
+		d.proxies(ctx, getenv)
+		d.certificates(ctx, getenv)
 		d.keys(getenv)
 		d.token(getenv, pid)
 	}
@@ -152,7 +158,7 @@ func lookupVar(list []string, name string) string {
 }
 
 func (d *doctor) configuration(path string) {
-	cfg, src, err := loadConfig(d.e, path)
+	cfg, src, err := loadChecked(d.e, path, servable)
 	if err != nil {
 		d.say(stateFail, "configuration", "callgate config validate shows each fault", "%v", err)
 		return
@@ -167,6 +173,10 @@ func (d *doctor) state(dir string) {
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
+		if at, err := unmakable(dir); err != nil {
+			d.say(stateFail, "state", "let this user write there, or set state", "%s is not there and cannot be made: %s: %v", dir, at, err)
+			return
+		}
 		d.say(stateOK, "state", "", "%s is not there yet; the first start makes it", dir)
 		return
 	case err != nil:
@@ -184,17 +194,50 @@ func (d *doctor) state(dir string) {
 		d.say(stateFail, "state", "chmod 700 "+dir, "%s can be used by others (mode %04o)", dir, rights)
 		return
 	}
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		d.say(stateFail, "state", "let this user write to it, or set state", "%s cannot be written to: %v", dir, err)
+		return
+	}
 	d.say(stateOK, "state", "", "%s", dir)
 }
 
-// listeners asks whether a callgate serve is there.
-func (d *doctor) listeners(ctx context.Context) {
-	base := "http://" + dialable(d.cfg.Listen)
-	if err := d.gate(ctx, base); err != nil {
-		d.say(stateWarn, "serve", "callgate serve starts it; callgate run brings its own", "no callgate at %s: %v", base, err)
-		return
+// unmakable says why a directory cannot be made, and at which of those above
+// it; nil where it can.
+func unmakable(dir string) (at string, err error) {
+	for at = filepath.Dir(dir); ; at = filepath.Dir(at) {
+		if _, err = os.Stat(at); !errors.Is(err, fs.ErrNotExist) || at == filepath.Dir(at) {
+			break
+		}
 	}
-	d.say(stateOK, "serve", "", "callgate serves agents at %s", base)
+	if err != nil {
+		return at, reasonOnly(err)
+	}
+	return at, unix.Access(at, unix.W_OK|unix.X_OK)
+}
+
+// listeners asks whether a callgate serve is there. Who is sent to another
+// callgate needs none.
+func (d *doctor) listeners(ctx context.Context) {
+	base := d.base()
+	err := d.gate(ctx, base)
+	switch {
+	case err == nil:
+		d.say(stateOK, "serve", "", "callgate serves agents at %s", base)
+	case d.sentTo != "":
+		d.say(stateOK, "serve", "", "no callgate at %s, and none is needed there: the one at %s is used", base, d.sentTo)
+	case errors.Is(err, errNoGate):
+		d.say(stateWarn, "serve", "name another address with listen, or end that program; callgate run takes a free one", "something else than callgate answers at %s", base)
+	default:
+		d.say(stateWarn, "serve", "callgate serve starts it; callgate run -- AGENT brings its own", "no callgate runs at %s (%v)", base, err)
+	}
+}
+
+// base is where agents reach a callgate serve of this configuration.
+func (d *doctor) base() string {
+	if d.cfg == nil {
+		return "http://127.0.0.1:4141"
+	}
+	return "http://" + dialable(d.cfg.Listen)
 }
 
 // dialable is an address by which a listener can be reached from here.
@@ -212,14 +255,17 @@ func dialable(addr string) string {
 // gatePatience is how long callgate may take to say that it is one.
 const gatePatience = 3 * time.Second
 
-var errNoGate = errors.New("something else answers there")
+var (
+	errNoGate = errors.New("something else answers there")
+	errNoURL  = errors.New("it is no http or https URL")
+)
 
 // gate says why no callgate answers at the origin of a URL, nil where one does.
 // No proxy is asked: an agent that is set up rightly asks none either.
 func (d *doctor) gate(ctx context.Context, base string) error {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return errors.New("it is no http or https URL")
+		return errNoURL
 	}
 	origin := u.Scheme + "://" + u.Host
 	if err, known := d.gates[origin]; known {
@@ -243,10 +289,7 @@ func askGate(ctx context.Context, at string) error {
 	}
 	res, err := client.Do(req)
 	if err != nil {
-		if ue, ok := errors.AsType[*url.Error](err); ok {
-			err = ue.Err
-		}
-		return err
+		return unreached(err)
 	}
 	defer res.Body.Close()
 	head, err := io.ReadAll(io.LimitReader(res.Body, 64))
@@ -257,6 +300,24 @@ func askGate(ctx context.Context, at string) error {
 		return errNoGate
 	}
 	return nil
+}
+
+// unreached is why nothing could be asked, without the address, which stands
+// beside it anyway.
+func unreached(err error) error {
+	if ue, ok := errors.AsType[*url.Error](err); ok {
+		err = ue.Err
+	}
+	if oe, ok := errors.AsType[*net.OpError](err); ok {
+		err = oe.Err
+	}
+	if de, ok := errors.AsType[*net.DNSError](err); ok {
+		return errors.New(de.Err)
+	}
+	if se, ok := errors.AsType[*os.SyscallError](err); ok {
+		err = se.Err
+	}
+	return err
 }
 
 // keysOf are the variables with the key of each API.
@@ -274,9 +335,23 @@ func anySet(getenv func(string) string, names []string) string {
 	return ""
 }
 
+// way finds out which callgate the environment leads to.
+func (d *doctor) way(ctx context.Context, getenv func(string) string) {
+	for _, v := range baseVariables {
+		if raw := getenv(v.name); d.sentTo == "" && raw != "" && d.gate(ctx, raw) == nil {
+			d.sentTo = strings.TrimSuffix(shown(raw), "/v1")
+		}
+	}
+	if name := anySet(getenv, httpsProxyNames); name != "" && forwardProxy {
+		if at := proxyOrigin(getenv(name)); at != "" && d.gate(ctx, at) == nil {
+			d.proxied = true
+			d.sentTo = firstOf(d.sentTo, at)
+		}
+	}
+}
+
 // variables looks where the base URLs lead.
 func (d *doctor) variables(ctx context.Context, getenv func(string) string) {
-	remedy := "start the agent with callgate run, or set it to callgate's address"
 	set := map[string]bool{}
 	for _, v := range baseVariables {
 		raw := getenv(v.name)
@@ -284,13 +359,19 @@ func (d *doctor) variables(ctx context.Context, getenv func(string) string) {
 			continue
 		}
 		set[v.api] = true
-		switch err := d.gate(ctx, raw); {
+		remedy := fmt.Sprintf("start the agent with callgate run, or set %s=%s", v.name, d.base()+v.path)
+		err := d.gate(ctx, raw)
+		switch {
 		case err == nil:
 			d.say(stateOK, v.name, "", "leads to callgate at %s", shown(raw))
 		case errors.Is(err, errNoGate):
 			d.say(stateFail, v.name, remedy, "leads past callgate, to %s", shown(raw))
-		default:
+		case errors.Is(err, errNoURL):
+			d.say(stateFail, v.name, remedy, "is no http or https URL")
+		case isLoopbackURL(raw):
 			d.say(stateFail, v.name, "start callgate there, or start the agent with callgate run", "nothing can be reached at %s: %v", shown(raw), err)
+		default:
+			d.say(stateFail, v.name, remedy, "leads past callgate, to %s, where nothing can be reached from here: %v", shown(raw), err)
 		}
 	}
 	for _, api := range slices.Sorted(maps.Keys(keysOf)) {
@@ -298,16 +379,30 @@ func (d *doctor) variables(ctx context.Context, getenv func(string) string) {
 		if set[api] || key == "" {
 			continue
 		}
-		for _, v := range baseVariables {
-			if v.api == api {
-				d.say(stateWarn, v.name, remedy, "is not set, and %s is: programs use it at the provider itself, past callgate", key)
-				break
-			}
+		i := slices.IndexFunc(baseVariables, func(v variable) bool { return v.api == api })
+		v := baseVariables[i]
+		if host := d.hostOf(api); d.proxied && host != "" && !excepted(getenv, host) {
+			d.say(stateOK, v.name, "", "is not set, and need not be: %s is asked through the proxy, which is callgate", host)
+			continue
 		}
+		d.say(stateWarn, v.name, fmt.Sprintf("start the agent with callgate run, or set %s=%s", v.name, d.base()+v.path),
+			"is not set, and %s is: programs use it at the provider itself, past callgate", key)
 	}
 	if len(set) == 0 && anySet(getenv, append(slices.Clone(keysOf["openai-chat"]), keysOf["anthropic"]...)) == "" {
 		d.say(stateOK, "base URLs", "", "none is set, and there is no key that could be used without one")
 	}
+}
+
+// hostOf is the host of the default upstream of an API, "" for none.
+func (d *doctor) hostOf(api string) string {
+	if d.cfg == nil {
+		return ""
+	}
+	u, err := url.Parse(d.cfg.Upstreams[d.cfg.DefaultUpstreams.ByDialect()[api]].URL)
+	if err != nil {
+		return ""
+	}
+	return u.Hostname()
 }
 
 // shown is a URL as it may be printed.
@@ -316,126 +411,7 @@ func shown(raw string) string {
 	if err != nil {
 		return "what is no URL"
 	}
-	return redact.Visible(u.Redacted())
-}
-
-// proxies looks whether a proxy stands between the agent and callgate.
-func (d *doctor) proxies(getenv func(string) string) {
-	var names []string
-	for _, n := range proxyNames {
-		if getenv(n) != "" {
-			names = append(names, n)
-		}
-	}
-	if len(names) == 0 {
-		d.say(stateOK, "proxies", "", "none is set")
-		return
-	}
-	for _, n := range names {
-		u, err := url.Parse(getenv(n))
-		if err != nil || u.Host == "" {
-			d.say(stateWarn, n, "write it like http://HOST:PORT", "is no URL")
-			continue
-		}
-		ours := slices.ContainsFunc(slices.Collect(maps.Keys(d.gates)), func(origin string) bool {
-			return d.gates[origin] == nil && strings.HasSuffix(origin, "://"+u.Host)
-		})
-		switch {
-		case ours && forwardProxy:
-			d.say(stateOK, n, "", "is callgate, at %s", u.Host)
-		case ours:
-			d.say(stateFail, n, "unset it; base URLs are enough", "is callgate, which is no forward proxy in this version")
-		default:
-			d.say(stateOK, n, "", "is %s, which only hosts outside of this machine should need", redact.Visible(u.Host))
-		}
-	}
-	local := ""
-	for _, v := range baseVariables {
-		if isLoopbackURL(getenv(v.name)) {
-			local = v.name
-			break
-		}
-	}
-	now := firstOf(getenv("NO_PROXY"), getenv("no_proxy"))
-	switch want := noProxy(now); {
-	case want == now:
-		d.say(stateOK, "NO_PROXY", "", "keeps traffic to this machine from the proxy")
-	case local != "":
-		d.say(stateFail, "NO_PROXY", "set NO_PROXY="+want, "lacks this machine: several agents would send what is meant for %s to the proxy", local)
-	default:
-		d.say(stateWarn, "NO_PROXY", "set NO_PROXY="+want, "lacks this machine, where callgate is reached")
-	}
-}
-
-// certificates looks at the files that programs take their authorities from.
-func (d *doctor) certificates(getenv func(string) string) {
-	var own []byte
-	if d.cfg != nil {
-		if b, err := os.ReadFile(filepath.Join(d.cfg.State, "ca.pem")); err == nil {
-			own = firstCertificate(b)
-		}
-	}
-	var good, without []string
-	for _, n := range slices.Concat(bundleNames, extraNames) {
-		path := getenv(n.Name)
-		if path == "" {
-			continue
-		}
-		b, err := os.ReadFile(path)
-		switch {
-		case err != nil:
-			d.say(stateFail, n.Name, "name a file that is there, or unset it", "%s: %v", redact.Visible(path), reasonOnly(err))
-			continue
-		case firstCertificate(b) == nil:
-			d.say(stateFail, n.Name, "name a file with certificates in PEM", "%s holds no certificate", redact.Visible(path))
-			continue
-		}
-		good = append(good, n.Name)
-		if own != nil && !holds(b, own) {
-			without = append(without, n.Name)
-		}
-	}
-	if len(good) > 0 {
-		d.say(stateOK, "certificates", "", "%s can be read", strings.Join(good, ", "))
-	}
-	switch {
-	case own == nil:
-		return // there is no authority yet whom anybody would have to trust
-	case len(good) == 0:
-		d.say(stateWarn, "certificates", "callgate run sets what is needed; callgate ca trust shows it", "no variable makes programs trust callgate's authority; only base URLs will do")
-	case len(without) > 0:
-		d.say(stateWarn, "certificates", "callgate run sets what is needed; callgate ca trust shows it", "%s: callgate's authority is not in the file", strings.Join(without, ", "))
-	}
-}
-
-// firstCertificate gives the first certificate of a PEM file, nil for none.
-func firstCertificate(b []byte) []byte {
-	for {
-		block, rest := pem.Decode(b)
-		if block == nil {
-			return nil
-		}
-		if block.Type == "CERTIFICATE" {
-			if c, err := x509.ParseCertificate(block.Bytes); err == nil {
-				return c.Raw
-			}
-		}
-		b = rest
-	}
-}
-
-// holds says that a certificate is in a PEM file.
-func holds(b, der []byte) bool {
-	for {
-		block, rest := pem.Decode(b)
-		if block == nil {
-			return false
-		}
-		if string(block.Bytes) == string(der) {
-			return true
-		}
-		b = rest
-	}
+	return redact.Visible(redact.Secrets(u.Redacted()))
 }
 
 // keys warns of keys with which an agent could go past callgate.
@@ -499,8 +475,29 @@ func (d *doctor) print(asJSON bool) error {
 			fmt.Fprintf(&b, "      %s %s\n", s.dim("->"), f.Remedy)
 		}
 	}
+	b.WriteString(d.summary())
 	_, err := io.WriteString(d.e.Stdout, b.String())
 	return err
+}
+
+// summary says at the end how much there is to do.
+func (d *doctor) summary() string {
+	var failed, warned int
+	for _, f := range d.found {
+		switch f.State {
+		case stateFail:
+			failed++
+		case stateWarn:
+			warned++
+		}
+	}
+	switch {
+	case failed > 0:
+		return fmt.Sprintf("\n%d failed, %d to look at\n", failed, warned)
+	case warned > 0:
+		return fmt.Sprintf("\nnothing failed, %d to look at\n", warned)
+	}
+	return "\nnothing to do\n"
 }
 
 // environOf is the environment a process was started with.

@@ -75,6 +75,14 @@ func TestTheDoctorSaysWhatIsWrong(t *testing.T) {
 	if err := os.Chmod(open, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	closedDir := filepath.Join(t.TempDir(), "closed")
+	if err := os.Mkdir(closedDir, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	cannot := stateFail
+	if os.Getuid() == 0 {
+		cannot = stateOK // nothing is closed to root
+	}
 	for _, tc := range []struct {
 		name        string
 		environ     []string
@@ -88,6 +96,7 @@ func TestTheDoctorSaysWhatIsWrong(t *testing.T) {
 		{"nothing listens there", []string{"ANTHROPIC_BASE_URL=" + closed.URL}, "ANTHROPIC_BASE_URL", stateFail, "nothing can be reached", ""},
 		{"a base URL is none", []string{"ANTHROPIC_BASE_URL=callgate"}, "ANTHROPIC_BASE_URL", stateFail, "no http or https URL", ""},
 		{"a password is not printed", []string{"ANTHROPIC_BASE_URL=http://u:hush@127.0.0.1:1"}, "ANTHROPIC_BASE_URL", stateFail, "", "hush"},
+		{"an agent's token is not printed", []string{"ANTHROPIC_BASE_URL=" + gate + "/~cgt_hushhushhushhushhushhush"}, "ANTHROPIC_BASE_URL", stateOK, "leads to callgate", "hushhush"},
 		{"a key without a base URL", []string{"OPENAI_API_KEY=sk-hush"}, "OPENAI_BASE_URL", stateWarn, "OPENAI_API_KEY", "hush"},
 		{"a key is advisory even with one", []string{"OPENAI_API_KEY=sk-hush", "OPENAI_BASE_URL=" + gate}, "keys", stateWarn, "past callgate", "hush"},
 		{"a key of a provider that no variable points to callgate", []string{"GROQ_API_KEY=x"}, "keys", stateWarn, "GROQ_API_KEY", ""},
@@ -102,7 +111,12 @@ func TestTheDoctorSaysWhatIsWrong(t *testing.T) {
 		{"the control token in the environment", []string{"CALLGATE_CONTROL_TOKEN=0123456789abcdef-hush"}, "control token", stateWarn, "could answer its own questions", "hush"},
 		{"a wrong configuration", []string{"CALLGATE_LOG_LEVEL=loud"}, "configuration", stateFail, "log.level", ""},
 		{"state that others can read", []string{"CALLGATE_STATE=" + open}, "state", stateFail, "0755", ""},
+		{"state that cannot be written to", []string{"CALLGATE_STATE=" + closedDir}, "state", cannot, map[string]string{stateFail: "cannot be written to"}[cannot], ""},
+		{"state that cannot be made below it", []string{"CALLGATE_STATE=" + closedDir + "/a/b"}, "state", cannot, map[string]string{stateFail: "cannot be made: " + closedDir}[cannot], ""},
+		{"state below a file", []string{"CALLGATE_STATE=" + empty + "/a/b"}, "state", stateFail, "not a directory", ""},
 		{"state that is not there yet", nil, "state", stateOK, "not there yet", ""},
+		{"something else at callgate's address", []string{"CALLGATE_LISTEN=" + strings.TrimPrefix(other.URL, "http://")}, "serve", stateWarn, "something else than callgate", ""},
+		{"none at callgate's address, and another one is used", []string{"CALLGATE_LISTEN=" + strings.TrimPrefix(closed.URL, "http://"), "OPENAI_BASE_URL=" + gate}, "serve", stateOK, "is used", ""},
 		{"a callgate that serves", []string{"CALLGATE_LISTEN=" + strings.TrimPrefix(gate, "http://")}, "serve", stateOK, "serves agents", ""},
 		{"none that serves", []string{"CALLGATE_LISTEN=" + strings.TrimPrefix(closed.URL, "http://")}, "serve", stateWarn, "no callgate", ""},
 	} {
@@ -172,6 +186,7 @@ func TestTheDoctorSeesWhetherAnAgentGoesPastCallgate(t *testing.T) {
 	p.add(30, 1, "ANTHROPIC_BASE_URL="+gate+"\x00", ours)
 	p.add(31, 30, "", "04030201:01BB") // what the agent started
 	p.add(40, 1, "ANTHROPIC_BASE_URL="+gate+"\x00", ours, "09090909:01BB")
+	p.add(60, 1, "ANTHROPIC_BASE_URL="+gate+"\x00", ours, "0100007F:0001")
 
 	for _, tc := range []struct {
 		name        string
@@ -180,6 +195,7 @@ func TestTheDoctorSeesWhetherAnAgentGoesPastCallgate(t *testing.T) {
 		text        string
 	}{
 		{"an agent behind callgate", 10, "connections", stateOK, "1 to callgate, 0 to other hosts"},
+		{"a connection on this machine past callgate", 60, "connections", stateOK, "1 to callgate, 0 to other hosts, 1 to other programs of this machine, in 1 process"},
 		{"its base URL", 10, "ANTHROPIC_BASE_URL", stateOK, "leads to callgate"},
 		{"an agent that could answer itself", 10, "control token", stateFail, "can answer its own questions"},
 		{"an agent that logged in elsewhere", 20, "connections", stateFail, "chatgpt.com, past callgate"},
@@ -270,5 +286,8 @@ func TestTheDoctorsExitCodeAndJSON(t *testing.T) {
 	want := "fail  SSL_CERT_FILE: /no/such.pem: no such file or directory\n      -> name a file that is there, or unset it\n"
 	if got := stdout.String(); !strings.Contains(got, want) {
 		t.Error(cmp.Diff(want, got))
+	}
+	if got := stdout.String(); !strings.HasSuffix(got, "\n1 failed, 1 to look at\n") {
+		t.Errorf("the end is %q", got[max(len(got)-60, 0):])
 	}
 }

@@ -51,7 +51,7 @@ func (d *doctor) connections(ctx context.Context, pid int) {
 	}
 	ours := d.gateAddresses()
 	hosts := d.providerAddresses(ctx)
-	var gated, other int
+	var gated, local, other int
 	past := map[string]bool{}
 	for a := range remote {
 		switch host := hosts[a.Addr()]; {
@@ -59,18 +59,27 @@ func (d *doctor) connections(ctx context.Context, pid int) {
 			gated++
 		case host != "":
 			past[host] = true
-		case !a.Addr().IsLoopback():
+		case a.Addr().IsLoopback():
+			local++
+		default:
 			other++
 		}
 	}
 	for _, h := range slices.Sorted(maps.Keys(past)) {
 		d.say(stateFail, "connections", "start the agent with callgate run", "%d or what it started is connected to %s, past callgate", pid, h)
 	}
-	state, text := stateOK, fmt.Sprintf("%d to callgate, %d to other hosts, in %d processes", gated, other, len(family))
+	text := fmt.Sprintf("%d to callgate, %d to other hosts", gated, other)
+	if local > 0 {
+		text += fmt.Sprintf(", %d to other programs of this machine", local)
+	}
+	text += fmt.Sprintf(", in %d process", len(family))
+	if len(family) != 1 {
+		text += "es"
+	}
 	if gated == 0 && len(past) == 0 {
 		text += "; an agent that waits for its user has none"
 	}
-	d.say(state, "connections", "", "%s", text)
+	d.say(stateOK, "connections", "", "%s", text)
 }
 
 // gateAddresses are the addresses at which callgate answered.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/signal"
@@ -58,6 +59,13 @@ func fakeAgent() {
 		os.Exit(fakeChat())
 	case "chat":
 		os.Exit(fakeChat())
+	case "models": // ask for something that holds no call
+		res, err := http.Get(os.Getenv("OPENAI_BASE_URL") + "/models")
+		if err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
+		res.Body.Close()
 	case "talk": // write to the terminal without an end
 		go func() {
 			for i := 0; ; i++ {

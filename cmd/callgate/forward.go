@@ -41,7 +41,7 @@ func buildForward(cfg *config.Config, next *proxy.Proxy, data, control []netip.A
 		Upstreams: ups, CA: ca, Data: data, Control: control,
 		Transport: egress.New(egress.Options{Own: slices.Concat(data, control)}),
 		Others:    policy(cfg.Forward.Others), Providers: policy(cfg.Forward.Providers),
-		Tunnels: cfg.Forward.Tunnels, Idle: cfg.Forward.IdleTimeout.Std(), Log: log,
+		Tunnels: cfg.Forward.Tunnels, Idle: cfg.Forward.IdleTimeout.Std(), Agents: next.Agents, Log: log,
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"callgate/config"
 	"callgate/gate"
+	"callgate/proxy"
 	"callgate/proxy/mitm"
 )
 
@@ -19,6 +20,7 @@ type greeting struct {
 	base, control string
 	token         string // the token that was made, "" when the operator has one
 	traces, file  string
+	own           map[string]string // base URLs of agents' own, by agent
 }
 
 // pointer says how an agent is pointed at callgate.
@@ -41,7 +43,14 @@ func pointers(base string, cfg *config.Config) []pointer {
 	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Upstreams)) {
 		if name != cfg.DefaultUpstreams.Anthropic && name != cfg.DefaultUpstreams.OpenAIChat {
-			list = append(list, pointer{"upstream " + name, base + "/" + name})
+			how := base + "/" + name
+			switch name {
+			case proxy.Ollama:
+				how = "OLLAMA_HOST=" + how
+			case proxy.Gemini:
+				how = "GOOGLE_GEMINI_BASE_URL=" + how
+			}
+			list = append(list, pointer{"upstream " + name, how})
 		}
 	}
 	return list
@@ -67,6 +76,14 @@ func openDefaults(cfg *config.Config) []string {
 	if host, _, err := net.SplitHostPort(cfg.Listen); err == nil && !loopback(host) {
 		list = append(list, "listen "+cfg.Listen+": other machines can reach it")
 	}
+	for _, name := range cfg.Agents.Names() {
+		if host, _, err := net.SplitHostPort(cfg.Agents[name].Listen); err == nil && !loopback(host) {
+			list = append(list, "agents."+name+".listen "+cfg.Agents[name].Listen+": whoever reaches it, from other machines too, is "+name)
+		}
+	}
+	if _, ok := cfg.Agents[config.DefaultAgent]; ok {
+		list = append(list, "agents.default: requests without a token are taken")
+	}
 	return list
 }
 
@@ -84,18 +101,19 @@ func greet(ctx context.Context, p *people, cfg *config.Config, parts *parts, g g
 	}
 	if p.json {
 		return p.out.tell(ctx, jsonLine(struct {
-			Event   string   `json:"event"`
-			BaseURL string   `json:"base_url"`
-			Control string   `json:"control"`
-			Token   string   `json:"token,omitempty"`
-			Mode    string   `json:"mode"`
-			State   string   `json:"state"`
-			Traces  string   `json:"traces,omitempty"`
-			Open    []string `json:"open_defaults,omitempty"`
-			Pending int      `json:"pending"`
-			Proxy   string   `json:"proxy,omitempty"`
-			CA      string   `json:"ca,omitempty"`
-		}{"serving", g.base, g.control, g.token, string(cfg.Approvals.Mode), cfg.State, g.traces, openDefaults(cfg), len(open), proxyOf(cfg, g.base), caFile(cfg)}))
+			Event   string       `json:"event"`
+			BaseURL string       `json:"base_url"`
+			Control string       `json:"control"`
+			Token   string       `json:"token,omitempty"`
+			Mode    string       `json:"mode"`
+			State   string       `json:"state"`
+			Traces  string       `json:"traces,omitempty"`
+			Open    []string     `json:"open_defaults,omitempty"`
+			Pending int          `json:"pending"`
+			Proxy   string       `json:"proxy,omitempty"`
+			CA      string       `json:"ca,omitempty"`
+			Agents  []agentShown `json:"agents,omitempty"`
+		}{"serving", g.base, g.control, g.token, string(cfg.Approvals.Mode), cfg.State, g.traces, openDefaults(cfg), len(open), proxyOf(cfg, g.base), caFile(cfg), showAgents(cfg, g.own)}))
 	}
 	var b strings.Builder
 	s := p.style
@@ -112,12 +130,19 @@ func greet(ctx context.Context, p *people, cfg *config.Config, parts *parts, g g
 		fmt.Fprintf(&b, "  traces      %s\n", g.traces)
 	}
 	fmt.Fprintln(&b, "\npoint an agent at it:")
-	for _, at := range pointers(g.base, cfg) {
+	base, through := g.base, g.base
+	if !tokenless(cfg) {
+		base, through = g.base+"/~TOKEN", strings.Replace(g.base, "://", "://agent:TOKEN@", 1)
+	}
+	for _, at := range pointers(base, cfg) {
 		fmt.Fprintf(&b, "  %-20s %s\n", at.agent, at.how)
+	}
+	for _, a := range showAgents(cfg, g.own) {
+		fmt.Fprintf(&b, "  %-20s %s\n", "agent "+a.Name, a.how())
 	}
 	if cfg.Forward.Enabled {
 		fmt.Fprintln(&b, "\nor make it the agent's proxy; of other hosts "+othersLine(cfg.Forward)+":")
-		fmt.Fprintf(&b, "  HTTPS_PROXY=%s\n", g.base)
+		fmt.Fprintf(&b, "  HTTPS_PROXY=%s\n", through)
 		fmt.Fprintf(&b, "  the agent must trust %s: see %s ca trust\n", caFile(cfg), programName())
 	}
 	fmt.Fprintln(&b, "\nquestions are shown here; answer them from another terminal:")

@@ -31,6 +31,9 @@ var mayImport = map[string]struct{ code, test string }{
 	"inspect":             {"inspect/digest inspect/toolcall", ""},
 	"inspect/openaichat":  {"inspect inspect/digest inspect/frame inspect/rawjson inspect/strictjson inspect/toolcall", "inspect/inspecttest"},
 	"inspect/anthropic":   {"inspect inspect/digest inspect/frame inspect/rawjson inspect/strictjson inspect/toolcall", "inspect/inspecttest"},
+	"inspect/gemini":      {"inspect inspect/digest inspect/frame inspect/rawjson inspect/strictjson inspect/toolcall", "inspect/inspecttest"},
+	"inspect/ollama":      {"inspect inspect/digest inspect/frame inspect/rawjson inspect/strictjson inspect/toolcall", "inspect/inspecttest"},
+	"inspect/responses":   {"inspect inspect/digest inspect/frame inspect/rawjson inspect/strictjson inspect/toolcall", "inspect/inspecttest"},
 	"inspect/inspecttest": {"inspect inspect/toolcall", ""},
 	// Policy, no wire formats. A reviewer knows the gate and not its siblings.
 	"gate":         {"inspect/toolcall inspect/strictjson", ""},

@@ -163,6 +163,7 @@ func newRootCommand(e *env) *cobra.Command {
 		newDemoCommand(e),
 		newCheckCommand(e),
 		newApprovalsCommand(e),
+		newAgentsCommand(e),
 		newAuditCommand(e),
 		newCACommand(e),
 		newConfigCommand(e),

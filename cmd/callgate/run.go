@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -50,8 +49,9 @@ Questions (--ask):
 callgate's log, audit log and approvals are in a private directory that is
 removed at the end, unless --state names one.
 
-Exit codes: the agent's; 64 wrong usage, or an agent that cannot be gated;
-78 wrong configuration; 126 the agent cannot be run; 127 not found.`
+Exit codes: the agent's; 1 callgate failed; 64 wrong usage, or an agent that
+cannot be gated; 78 wrong configuration; 126 the agent cannot be run; 127 not
+found.`
 
 type runOptions struct {
 	config, listen, control, state string
@@ -128,6 +128,9 @@ func (o *runOptions) load(e *env, state string) (*config.Config, config.Sources,
 	if err != nil {
 		return nil, src, err
 	}
+	if err := alone(cfg); err != nil {
+		return nil, src, err
+	}
 	if cfg.World.Cwd == "" {
 		if dir, err := os.Getwd(); err == nil {
 			cfg.World.Cwd = dir
@@ -144,7 +147,7 @@ func (o *runOptions) prepared(e *env, cfg *config.Config, src config.Sources, ba
 	}
 	l := &launch{
 		cfg: cfg, src: src, base: base, dir: dir, getenv: e.Getenv,
-		program: args[0], args: slices.Clone(args[1:]), at: at,
+		program: args[0], args: slices.Clone(args[1:]), at: at, known: r != nil,
 	}
 	for _, err := range []error{r.unread(), l.prepare(r)} {
 		bad, ok := errors.AsType[ungated](err)
@@ -256,19 +259,6 @@ func (o *runOptions) place(c config.Control, tty *terminal) (where string, why s
 	return o.ask, "", nil
 }
 
-// tally counts what a run is told of at its end.
-type tally struct{ requests, denied atomic.Int64 }
-
-// counted counts the requests that are meant for a provider.
-func (t *tally) counted(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/" {
-			t.requests.Add(1)
-		}
-		h.ServeHTTP(w, r)
-	})
-}
-
 // runAgent starts callgate and the agent and waits for the agent's end.
 func runAgent(ctx context.Context, e *env, o runOptions, args []string) (err error) {
 	files, err := e.streams()
@@ -297,11 +287,11 @@ func runAgent(ctx context.Context, e *env, o runOptions, args []string) (err err
 		return err
 	}
 	if err := os.MkdirAll(cfg.State, 0o700); err != nil {
-		return failf(exitFailed, "the state directory: %w", err)
+		return failf(exitFailed, "the state directory: %w; name one that may be written to with --state", err)
 	}
 	logFile, err := os.OpenFile(filepath.Join(cfg.State, "callgate.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return failf(exitFailed, "the log: %w", err)
+		return failf(exitFailed, "the log: %w; name a state directory that may be written to with --state", err)
 	}
 	defer logFile.Close()
 	tty := openTerminal()
@@ -376,6 +366,12 @@ func gated(ctx context.Context, e *env, o runOptions, args []string, run *runnin
 	if err != nil {
 		return 0, err
 	}
+	own := newOwnAgent(cfg, r, args[0])
+	l.held(e.Environ, own)
+	agents, err := own.agents()
+	if err != nil {
+		return 0, err
+	}
 	token, hash, err := controlToken(cfg.Control)
 	if err != nil {
 		return 0, err
@@ -406,6 +402,7 @@ func gated(ctx context.Context, e *env, o runOptions, args []string, run *runnin
 			}
 			told(r, d)
 		},
+		agents:    agents,
 		own:       addresses(data, control),
 		tokenHash: hash, hosts: []string{control.Addr().String()},
 		configFile: run.src.File, tracer: trace.tracer, log: log,
@@ -415,6 +412,7 @@ func gated(ctx context.Context, e *env, o runOptions, args []string, run *runnin
 	}
 	defer func() { err = errors.Join(err, parts.Close()) }()
 	a.answer, a.look = parts.desk.Answer, parts.desk.Approval
+	parts.data.Dialects = count.reading(parts.data.Dialects)
 
 	var front http.Handler = parts.data
 	servers := []stopper{}
@@ -428,11 +426,11 @@ func gated(ctx context.Context, e *env, o runOptions, args []string, run *runnin
 		}
 		defer fwd.Close()
 		front, servers = fwd, append(servers, fwd)
-		if err := l.forward(cfg, run.dir); err != nil {
-			return 0, err
-		}
 	}
-	data.srv = dataServer(count.counted(front), log)
+	if err := l.forward(); err != nil {
+		return 0, err
+	}
+	data.srv = agentServer(count.counted(front, cfg), own.name, log)
 	control.srv = console.Server(parts.control)
 	control.srv.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
 	ended := make(chan error, 2)
@@ -468,7 +466,7 @@ func gated(ctx context.Context, e *env, o runOptions, args []string, run *runnin
 			run.tty.restore() // a program that was killed may have left it anyhow
 		}
 	}
-	farewell(e, &count, kept)
+	farewell(e, &count, kept, leftBehind("/proc", l.base, l.mine))
 	return code, nil
 }
 

@@ -3,15 +3,20 @@ package main
 import (
 	"context"
 	"encoding/pem"
+	"errors"
 	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
+	"os/user"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -185,6 +190,24 @@ func TestABaseURLLeadsWhereItLed(t *testing.T) {
 	}
 }
 
+func TestAnAgentWhoseFormatIsNotReadIsNotStarted(t *testing.T) {
+	prepare := func(*launch) error { return nil }
+	for _, c := range []struct {
+		recipe *recipe
+		want   string
+	}{
+		{&recipe{name: "stranger", apis: []string{"nobodys", "either"}, prepare: prepare}, "stranger speaks nobodys, either, which this version does not read: every call would be withheld"},
+		{&recipe{name: "stranger", apis: []string{"nobodys"}}, "stranger speaks nobodys, which this version does not read: nothing of it would be gated"},
+		{&recipe{name: "polyglot", apis: []string{"nobodys", "gemini"}, prepare: prepare}, ""},
+		{nil, ""},
+	} {
+		err := c.recipe.unread()
+		if _, ok := errors.AsType[ungated](err); ok != (c.want != "") || ok && err.Error() != c.want {
+			t.Errorf("%+v: %v, want %q", c.recipe, err, c.want)
+		}
+	}
+}
+
 func TestTheFormatsThatRecipesCountOnAreThoseThatAreRead(t *testing.T) {
 	cfg := config.Default()
 	cfg.State = filepath.Join(t.TempDir(), "state")
@@ -302,8 +325,9 @@ X = "y"
 base_url = 'https://two.example'
 [other]
 base_url = "https://no.example"
+openai_base_url = "https://no.example"
 `))
-	want := map[string]string{"one": "https://one.example/v1", "two-2": "https://two.example"}
+	want := map[string]string{codexBuiltIn: "https://o.example", "one": "https://one.example/v1", "two-2": "https://two.example"}
 	if err != nil || !maps.Equal(got, want) {
 		t.Errorf("got %v (%v), want %v", got, err, want)
 	}
@@ -431,6 +455,136 @@ func TestTheVariablesOfTheForwardProxyKeepWhatTheUserTrusts(t *testing.T) {
 	f.ca = filepath.Join(dir, "no-ca")
 	if _, err := f.settings(getter(nil)); err == nil || !strings.Contains(err.Error(), "callgate ca init") {
 		t.Errorf("a missing authority gives %v", err)
+	}
+}
+
+func TestOnlyAnUnknownProgramIsToldToUseTheProxyInNode(t *testing.T) {
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, []byte("-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	roots := systemRoots
+	t.Cleanup(func() { systemRoots = roots })
+	systemRoots = []string{ca}
+	for known, want := range map[bool]string{true: "", false: "1"} {
+		l := newLaunch(t, nil)
+		l.known = known
+		l.cfg.CA.Dir = filepath.Dir(ca)
+		if err := l.forward(); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.value(nodeUsesProxy); got != want || l.value("HTTPS_PROXY") != l.base {
+			t.Errorf("with a recipe (%v) %s is %q and HTTPS_PROXY %q", known, nodeUsesProxy, got, l.value("HTTPS_PROXY"))
+		}
+	}
+}
+
+func TestAnAdministratorsSettingsOfClaudeGoBeforeEverything(t *testing.T) {
+	managed := claudeManaged
+	t.Cleanup(func() { claudeManaged = managed })
+	for _, tc := range []struct{ name, file, text, says string }{
+		{"no base URL", "managed-settings.json", `{"env":{"X":"y"}}`, ""},
+		{"a base URL", "managed-settings.json", `{"env":{"ANTHROPIC_BASE_URL":"https://corp.example"}}`, "name https://corp.example as base URL"},
+		{"a base URL in a part", "managed-settings.d/10-corp.json", `{"env":{"ANTHROPIC_BASE_URL":"https://corp.example"}}`, "10-corp.json"},
+		{"another provider", "managed-settings.json", `{"env":{"CLAUDE_CODE_USE_VERTEX":"1"}}`, "CLAUDE_CODE_USE_VERTEX is set"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			claudeManaged = []string{t.TempDir()}
+			path := filepath.Join(claudeManaged[0], tc.file)
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(tc.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			l := newLaunch(t, map[string]string{"HOME": t.TempDir()})
+			err := prepareClaude(l)
+			if _, is := err.(ungated); is != (tc.says != "") || is && !strings.Contains(err.Error(), tc.says) || !is && err != nil {
+				t.Errorf("got %v, want %q", err, tc.says)
+			}
+		})
+	}
+}
+
+func TestWithoutHOMETheAgentsSettingsAreWhereTheSystemSays(t *testing.T) {
+	u, err := user.Current()
+	if err != nil {
+		t.Skipf("the system does not know its users: %v", err)
+	}
+	l := newLaunch(t, nil)
+	if got := l.home(); got != u.HomeDir || !filepath.IsAbs(got) {
+		t.Errorf("the home directory is %q, want %q", got, u.HomeDir)
+	}
+	l = newLaunch(t, map[string]string{"HOME": "/home/dev"})
+	if got := l.home(); got != "/home/dev" {
+		t.Errorf("HOME does not count: %q", got)
+	}
+}
+
+func TestWhatTheAgentLeavesBehindIsFoundByCallgatesAddress(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("there is no process table")
+	}
+	start := func(environ ...string) *exec.Cmd {
+		c := exec.Command("sleep", "60")
+		c.Env = environ
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = c.Process.Kill()
+			_ = c.Wait()
+		})
+		return c
+	}
+	const base = "http://127.0.0.1:41"
+	start("OPENAI_BASE_URL=http://127.0.0.1:4141/v1") // another callgate's
+	if got := leftBehind("/proc", base, nil); len(got) > 0 {
+		t.Errorf("found %v, where nothing is", got)
+	}
+	stays := start("A=b", "OPENAI_BASE_URL="+base+"/v1")
+	hub := start("HTTPS_PROXY="+base, "HUB=/private/1")
+	other := start("HTTPS_PROXY="+base, "HUB=/private/12")
+	ended := make(chan error, 1)
+	go func() { ended <- hub.Wait() }()
+	want := []int{stays.Process.Pid, other.Process.Pid}
+	slices.Sort(want)
+	if d := cmp.Diff(want, leftBehind("/proc", base, []string{"HUB=/private/1"})); d != "" {
+		t.Error(d)
+	}
+	select {
+	case err := <-ended:
+		if hub.ProcessState.Success() {
+			t.Errorf("it ended by itself (%v)", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("what serves the run alone goes on")
+	}
+	if got := leftBehind(filepath.Join(t.TempDir(), "none"), base, nil); got != nil {
+		t.Errorf("without a process table there is %v", got)
+	}
+}
+
+func TestWhatAnAgentSentToAProviderIsCounted(t *testing.T) {
+	cfg := config.Default()
+	for _, tc := range []struct {
+		method, target string
+		counts         bool
+	}{
+		{"POST", "/v1/messages", true},
+		{"GET", "/", false},
+		{"CONNECT", "API.openai.com:443", true},
+		{"CONNECT", "registry.npmjs.org:443", false},
+		{"GET", "http://api.anthropic.com/v1/models", true},
+		{"GET", "http://deb.debian.org/", false},
+	} {
+		var n tally
+		reached := false
+		h := n.counted(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }), &cfg)
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(tc.method, tc.target, nil))
+		if !reached || (n.requests.Load() == 1) != tc.counts {
+			t.Errorf("%s %s: counted %d times, want %v", tc.method, tc.target, n.requests.Load(), tc.counts)
+		}
 	}
 }
 

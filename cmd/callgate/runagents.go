@@ -17,30 +17,66 @@ import (
 // changed: what has to differ is given by flags, by variables or in files of a
 // private directory.
 
+// claudeElsewhere are the variables by which Claude Code leaves the API of its
+// base URL: for providers with a form or an address of their own, and for a
+// socket.
+var claudeElsewhere = []string{
+	"ANTHROPIC_UNIX_SOCKET", "CLAUDE_CODE_USE_ANTHROPIC_AWS", "CLAUDE_CODE_USE_ANTHROPIC_GOOGLE_CLOUD", "CLAUDE_CODE_USE_BEDROCK",
+	"CLAUDE_CODE_USE_FOUNDRY", "CLAUDE_CODE_USE_MANTLE", "CLAUDE_CODE_USE_VERTEX",
+}
+
+// claudeManaged are the directories of the settings that an administrator gives
+// Claude Code, on Linux and macOS. They go before flags.
+var claudeManaged = []string{"/etc/claude-code", "/Library/Application Support/ClaudeCode"}
+
+// managedSettings are the files of an administrator's, those that count more
+// behind the others.
+func managedSettings(config string) ([]string, error) {
+	// What a server hands out is kept beside the user's own settings.
+	files := []string{filepath.Join(config, "remote-settings.json")}
+	for _, dir := range claudeManaged {
+		parts, err := filepath.Glob(filepath.Join(dir, "managed-settings.d", "*.json"))
+		if err != nil {
+			return nil, err
+		}
+		files = append(append(files, filepath.Join(dir, "managed-settings.json")), parts...)
+	}
+	return files, nil
+}
+
 // prepareClaude overrules base URLs in Claude Code's settings, which go before
 // the environment.
 func prepareClaude(l *launch) error {
 	dir := firstOf(l.getenv("CLAUDE_CONFIG_DIR"), filepath.Join(l.home(), ".claude"))
 	elsewhere := map[string]string{}
-	for _, name := range []string{"CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"} {
+	for _, name := range claudeElsewhere {
 		elsewhere[name] = l.getenv(name)
 	}
+	managed, err := managedSettings(dir)
+	if err != nil {
+		return err
+	}
 	own := ""
-	for _, file := range []string{
+	for _, file := range append([]string{
 		filepath.Join(dir, "settings.json"), filepath.Join(".claude", "settings.json"), filepath.Join(".claude", "settings.local.json"),
-	} {
+	}, managed...) {
 		m, err := readSettings(file)
 		if err != nil {
 			return err
 		}
-		own = firstOf(text(m, "env", "ANTHROPIC_BASE_URL"), own)
+		raw := text(m, "env", "ANTHROPIC_BASE_URL")
+		if raw != "" && slices.Contains(managed, file) {
+			return ungated{"claude's managed settings name " + shown(raw) + " as base URL, and nothing goes before them (" + file +
+				"): its administrator can name callgate there, with " + shown(raw) + " as callgate's upstream"}
+		}
+		own = firstOf(raw, own)
 		for name := range elsewhere {
 			elsewhere[name] = firstOf(text(m, "env", name), elsewhere[name])
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(elsewhere)) {
 		if v := elsewhere[name]; v != "" && v != "0" && v != "false" {
-			return ungated{name + " is set: claude would speak to another provider in a form that this version does not read"}
+			return ungated{name + " is set: claude would speak to another provider, or in another way, than by its base URL"}
 		}
 	}
 	if own == "" {
@@ -51,7 +87,7 @@ func prepareClaude(l *launch) error {
 		return err
 	}
 	if l.has("--settings") {
-		return ungated{"claude's settings name " + own + " as base URL, and --settings is among its arguments; take one of them away"}
+		return ungated{"claude's settings name " + shown(own) + " as base URL, and --settings is among its arguments; take one of them away"}
 	}
 	b, err := settingsJSON(map[string]any{"env": map[string]string{"ANTHROPIC_BASE_URL": base}}, "")
 	if err != nil {
@@ -64,17 +100,17 @@ func prepareClaude(l *launch) error {
 
 // prepareCodex gives flags, which go before everything in config.toml.
 func prepareCodex(l *launch) error {
-	base, err := l.route("openai", "")
+	own, err := codexProviders(firstOf(l.getenv("CODEX_HOME"), filepath.Join(l.home(), ".codex")))
 	if err != nil {
 		return err
 	}
-	own, err := codexProviders(firstOf(l.getenv("CODEX_HOME"), filepath.Join(l.home(), ".codex")))
+	base, err := l.route("openai", own[codexBuiltIn])
 	if err != nil {
 		return err
 	}
 	flags := []string{"-c", fmt.Sprintf("openai_base_url=%q", strings.TrimSuffix(base, "/v1")+"/v1")}
 	for _, name := range slices.Sorted(maps.Keys(own)) {
-		if name == "" {
+		if name == codexBuiltIn {
 			continue
 		}
 		to, err := l.route(name, own[name])
@@ -87,11 +123,15 @@ func prepareCodex(l *launch) error {
 	return nil
 }
 
-// Of the TOML that Codex reads only two kinds of line matter: the headings of
-// providers and their base URLs.
+// codexBuiltIn stands for the provider that Codex has without being told of it.
+const codexBuiltIn = ""
+
+// Of the TOML that Codex reads only these kinds of line matter: the headings of
+// providers, their base URLs, and the one of the provider that is built in.
 var (
 	codexTable = regexp.MustCompile(`^\s*\[\s*model_providers\s*\.\s*("?)([A-Za-z0-9_-]+)"?\s*\]\s*$`)
 	codexURL   = regexp.MustCompile(`^\s*base_url\s*=\s*(?:"([^"\\]*)"|'([^']*)')\s*$`)
+	codexOwn   = regexp.MustCompile(`^\s*openai_base_url\s*=\s*(?:"([^"\\]*)"|'([^']*)')\s*$`)
 )
 
 // codexProviders gives the base URLs of the providers in the configuration
@@ -108,14 +148,17 @@ func codexProviders(home string) (map[string]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("the agent's settings: %w", err)
 		}
-		provider, among := "", false // whose table it is, and whether of providers at all
+		provider, among, top := "", false, true // whose table it is, whether of providers at all, and whether of none
 		for i, line := range strings.Split(string(b), "\n") {
 			line = strings.TrimSpace(withoutComment(line))
 			switch m := codexURL.FindStringSubmatch(line); {
 			case codexTable.MatchString(line):
-				provider, among = codexTable.FindStringSubmatch(line)[2], true
+				provider, among, top = codexTable.FindStringSubmatch(line)[2], true, false
 			case strings.HasPrefix(line, "["):
-				provider, among = "", strings.Contains(line, "model_providers")
+				provider, among, top = "", strings.Contains(line, "model_providers"), false
+			case top && codexOwn.MatchString(line):
+				m = codexOwn.FindStringSubmatch(line)
+				own[codexBuiltIn] = firstOf(m[1], m[2])
 			case provider != "" && m != nil:
 				own[provider] = firstOf(m[1], m[2])
 			case strings.Contains(line, "base_url") && (among || strings.Contains(line, "model_providers")):
@@ -142,15 +185,15 @@ func withoutComment(line string) string {
 	return line
 }
 
-// prepareCopilot points Copilot CLI to callgate, where it works with a key of
-// the user's: GitHub's own models are reached by a login, at hosts of its own.
+// prepareCopilot points Copilot CLI to callgate: to the provider of the user's
+// own key, or to GitHub's models.
 func prepareCopilot(l *launch) error {
-	own, key := l.getenv("COPILOT_PROVIDER_BASE_URL"), l.getenv("COPILOT_PROVIDER_API_KEY")
+	own := l.getenv("COPILOT_PROVIDER_BASE_URL")
+	key := anySet(l.getenv, []string{"COPILOT_PROVIDER_API_KEY", "COPILOT_PROVIDER_API_KEY_COMMAND", "COPILOT_PROVIDER_BEARER_TOKEN"})
 	if own == "" && key == "" {
-		return ungated{"copilot is not set up for a key of your own, and GitHub's models are not gated; set COPILOT_PROVIDER_API_KEY and COPILOT_MODEL"}
+		return copilotLogin(l)
 	}
-	name := "openai"
-	path := "/v1"
+	name, path := "openai", "/v1"
 	switch kind := l.getenv("COPILOT_PROVIDER_TYPE"); kind {
 	case "", "openai":
 	case "anthropic":
@@ -172,6 +215,58 @@ func prepareCopilot(l *launch) error {
 	l.unset("COPILOT_PROVIDER_TRANSPORT") // WebSockets are not passed
 	return nil
 }
+
+// copilotHost is where GitHub serves models to those who are logged in.
+const copilotHost = "https://api.githubcopilot.com"
+
+// copilotLogin sends Copilot CLI to callgate for the models that come with a
+// login at GitHub. The login itself stays with GitHub.
+func copilotLogin(l *launch) error {
+	own := l.getenv("COPILOT_API_URL")
+	known := own != "" || l.src.Of("upstreams.copilot").Kind != "default"
+	if host := firstOf(l.getenv("COPILOT_GH_HOST"), l.getenv("GH_HOST")); !known && host != "" && host != "github.com" {
+		return ungated{"copilot is logged in at " + host + ", whose models are at an address that is not known; name it with --upstream copilot=URL"}
+	}
+	base, err := l.route("copilot", firstOf(own, copilotHost))
+	if err != nil {
+		return err
+	}
+	l.set("COPILOT_API_URL", base, "Copilot CLI, with a login")
+	return nil
+}
+
+// prepareGemini sends Gemini CLI to callgate where the user has sent it
+// elsewhere. Where not, it asks for Google's hosts by the proxy variables; a
+// base URL would make it choose another kind of login. The host behind a login
+// at Google is gated like that of the API.
+func prepareGemini(l *launch) error {
+	if l.getenv("CODE_ASSIST_ENDPOINT") == "" {
+		if _, err := l.route("google-code-assist", codeAssistHost); err != nil {
+			return err
+		}
+	}
+	for _, v := range []struct{ name, upstream string }{
+		{"GOOGLE_GEMINI_BASE_URL", "google"}, {"GOOGLE_VERTEX_BASE_URL", "google-vertex"}, {"CODE_ASSIST_ENDPOINT", "google-code-assist"},
+	} {
+		own := l.getenv(v.name)
+		if own == "" {
+			continue
+		}
+		u, err := providerURL(own)
+		if err != nil {
+			return failf(exitConfig, "%s %w; correct or unset it", v.name, err)
+		}
+		base, err := l.route(v.upstream, u.String())
+		if err != nil {
+			return err
+		}
+		l.set(v.name, base, "Gemini CLI")
+	}
+	return nil
+}
+
+// codeAssistHost is whom Gemini CLI asks for models behind a login at Google.
+const codeAssistHost = "https://cloudcode-pa.googleapis.com"
 
 // prepareQwen overrules base URLs in qwen-code's settings, which go before the
 // environment, by settings of the system, which go before all others.
@@ -250,8 +345,12 @@ func preparePi(l *launch) error {
 			l.note("pi's provider %s has no base URL and is not gated", name)
 		}
 	}
-	if name := piProvider(l.args[l.at:]); name != "" && text(providers, name, "baseUrl") == "" {
-		return ungated{"pi's provider " + name + " cannot be sent to callgate"}
+	chosen, err := piProvider(user, l.args[l.at:])
+	if err != nil {
+		return err
+	}
+	if chosen != "" && text(providers, chosen, "baseUrl") == "" {
+		return ungated{"pi's provider " + chosen + " cannot be sent to callgate; choose another one with --provider"}
 	}
 	b, err := settingsJSON(models, "  ")
 	if err != nil {
@@ -274,13 +373,47 @@ func (l *launch) urlOf(name, raw string) string {
 	return raw
 }
 
-// piProvider is the provider that the arguments choose by name, "" for none.
-func piProvider(args []string) string {
+// piElsewhere are the providers of pi that have no base URL which could be
+// another one.
+var piElsewhere = []string{
+	"amazon-bedrock", "azure", "azure-openai-responses", "cloudflare-ai-gateway", "cloudflare-workers-ai", "github-copilot",
+	"google-antigravity", "google-gemini-cli", "google-vertex", "openai-codex", "opencode", "opencode-go", "radius", "typesafe",
+}
+
+// piProvider is the provider that the arguments choose by name, alone or before
+// a model's, or else the settings, those of the project before the user's; ""
+// for none.
+func piProvider(user string, args []string) (string, error) {
+	if name := flagValue(args, "--provider"); name != "" {
+		return name, nil
+	}
+	if model := flagValue(args, "--model"); model != "" {
+		// What stands before a slash may also be a part of the model's name.
+		name, _, _ := strings.Cut(model, "/")
+		if slices.Contains(piElsewhere, name) {
+			return name, nil
+		}
+		return "", nil
+	}
+	for _, file := range []string{filepath.Join(".pi", "settings.json"), filepath.Join(user, "settings.json")} {
+		m, err := readSettings(file)
+		if err != nil {
+			return "", err
+		}
+		if name := text(m, "defaultProvider"); name != "" {
+			return name, nil
+		}
+	}
+	return "", nil
+}
+
+// flagValue is what stands behind a flag, "" where it is not among args.
+func flagValue(args []string, flag string) string {
 	for i, a := range args {
-		if v, ok := strings.CutPrefix(a, "--provider="); ok {
+		if v, ok := strings.CutPrefix(a, flag+"="); ok {
 			return v
 		}
-		if a == "--provider" && i+1 < len(args) {
+		if a == flag && i+1 < len(args) {
 			return args[i+1]
 		}
 	}
@@ -470,8 +603,8 @@ func prepareCline(l *launch) error {
 	}
 	l.set("CLINE_PROVIDER_SETTINGS_PATH", path, "cline")
 	// The agent proper is cline's hub, a daemon that outlives cline and keeps
-	// the base URLs that it started with: it gets one of its own, which ends
-	// by itself once the private directory is gone.
+	// the base URLs that it started with: it gets one of its own, which is
+	// ended with it.
 	hub, err := l.place("cline-hub.json", "where cline finds a hub of its own")
 	if err != nil {
 		return err
@@ -483,6 +616,7 @@ func prepareCline(l *launch) error {
 		}
 	}
 	l.set("CLINE_HUB_DISCOVERY_PATH", hub, "cline")
+	l.mine = append(l.mine, "CLINE_HUB_DISCOVERY_PATH="+hub)
 	l.set("CLINE_HUB_PORT", port, "cline")
 	return nil
 }

@@ -7,6 +7,9 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -93,6 +96,13 @@ func findProgram(name string) (string, error) {
 		return filepath.Abs(path)
 	case errors.Is(err, os.ErrPermission):
 		return "", failf(126, "%s cannot be run: %w", name, os.ErrPermission)
+	case errors.Is(err, syscall.EISDIR):
+		return "", failf(126, "%s cannot be run: it is a directory", name)
+	}
+	if words := strings.Fields(name); len(words) > 1 {
+		if _, err := exec.LookPath(words[0]); err == nil {
+			return "", failf(127, "%q was not found; leave the quotes out: %s run -- %s", name, programName(), name)
+		}
 	}
 	return "", failf(127, "%s was not found; give its path, or install it", name)
 }
@@ -288,4 +298,46 @@ func (c *child) unpause(group int) func() {
 		c.mu.Unlock()
 		c.kill(syscall.SIGCONT, true)
 	}
+}
+
+// leftBehind gives the processes that still have callgate's address when the
+// agent has ended, where the process table can be read. Those that are just
+// ending, of the same signal as the agent, do not count, nor do those with one
+// of the variables of mine, NAME=VALUE: they serve this run alone and are ended.
+func leftBehind(proc, base string, mine []string) []int {
+	var left []int
+	for i := range 10 {
+		left = left[:0]
+		entries, err := os.ReadDir(proc)
+		if err != nil {
+			return nil
+		}
+		for _, entry := range entries {
+			pid, err := strconv.Atoi(entry.Name())
+			if err != nil {
+				continue
+			}
+			environ, err := environOf(proc, pid)
+			if err != nil || !slices.ContainsFunc(environ, func(kv string) bool {
+				_, value, _ := strings.Cut(kv, "=")
+				rest, ours := strings.CutPrefix(value, base)
+				return ours && (rest == "" || rest[0] == '/')
+			}) {
+				continue
+			}
+			if slices.ContainsFunc(mine, func(kv string) bool { return slices.Contains(environ, kv) }) {
+				if i == 0 {
+					_ = unix.Kill(pid, syscall.SIGTERM) // it may have ended just now
+				}
+				continue
+			}
+			left = append(left, pid)
+		}
+		if len(left) == 0 {
+			return nil
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	slices.Sort(left)
+	return left
 }

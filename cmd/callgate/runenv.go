@@ -39,6 +39,9 @@ var baseVariables = []variable{
 // programs read.
 var proxyNames = []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"}
 
+// nodeUsesProxy makes fetch of Node look at proxyNames.
+const nodeUsesProxy = "NODE_USE_ENV_PROXY"
+
 // noProxyNames say which hosts no proxy is asked for.
 var noProxyNames = []string{"NO_PROXY", "no_proxy"}
 
@@ -92,7 +95,8 @@ type forwarding struct {
 	proxy string
 	// ca is the file of callgate's certificate authority.
 	ca string
-	// dir is a private directory for the two files that are made of it.
+	// dir is a private directory for the two files that are made of it; ""
+	// writes none, and they are only named.
 	dir string
 	// roots are files with the system's own authorities; the first that is
 	// there counts.
@@ -131,16 +135,19 @@ var (
 // a proxy and make it trust callgate's authority beside those it trusted
 // before. It writes the files that they name.
 func (f forwarding) settings(getenv func(string) string) ([]setting, error) {
-	ca, err := os.ReadFile(f.ca)
-	if err != nil {
-		return nil, fmt.Errorf("the certificate authority: %w; callgate ca init makes one", err)
+	var ca []byte
+	if f.dir != "" {
+		var err error
+		if ca, err = os.ReadFile(f.ca); err != nil {
+			return nil, fmt.Errorf("the certificate authority: %w; callgate ca init makes one", err)
+		}
 	}
 	var list []setting
 	for _, name := range proxyNames {
 		list = append(list, setting{name, f.proxy, "hosts of providers are gated by the way of a proxy"})
 	}
 	// Node's own fetch asks for no proxy unless it is told to.
-	list = append(list, setting{"NODE_USE_ENV_PROXY", "1", "fetch of Node from 22.21 on"})
+	list = append(list, setting{nodeUsesProxy, "1", "fetch of Node from 22.21 on"})
 
 	bundle, err := joinCertificates(ca, getenv, bundleNames, f.roots)
 	if err != nil {
@@ -155,9 +162,11 @@ func (f forwarding) settings(getenv func(string) string) ([]setting, error) {
 		data  []byte
 		names []setting
 	}{{"ca-bundle.pem", bundle, bundleNames}, {"ca-extra.pem", extra, extraNames}} {
-		path := filepath.Join(f.dir, kind.file)
-		if err := os.WriteFile(path, kind.data, 0o600); err != nil {
-			return nil, fmt.Errorf("the certificates for the agent: %w", err)
+		path := filepath.Join(firstOf(f.dir, unmade), kind.file)
+		if f.dir != "" {
+			if err := os.WriteFile(path, kind.data, 0o600); err != nil {
+				return nil, fmt.Errorf("the certificates for the agent: %w", err)
+			}
 		}
 		for _, n := range kind.names {
 			list = append(list, setting{n.Name, path, n.For})

@@ -7,12 +7,14 @@ import (
 	"maps"
 	"net/url"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"callgate/config"
+	"callgate/proxy"
 	"callgate/proxy/mitm"
 )
 
@@ -32,15 +34,23 @@ type launch struct {
 	// the name of the agent where something like npx starts it.
 	args []string
 	at   int
+	// known says that there is a recipe for the agent.
+	known bool
 	// adopted are the default upstreams whose base URL came from the user's
 	// environment without a version, by API.
 	adopted map[string]bool
 
-	sets  []setting
-	gone  []string
+	sets []setting
+	gone []string
+	// mine are variables, NAME=VALUE, of processes that are started for this
+	// agent alone and must not outlive it.
+	mine  []string
 	files []launchFile
 	notes []string
 }
+
+// unmade stands for the private directory where none is made.
+const unmade = "PRIVATE"
 
 // launchFile is a file or link that is made for the agent.
 type launchFile struct {
@@ -72,8 +82,18 @@ func (l *launch) has(flag string) bool {
 	return slices.ContainsFunc(l.args[l.at:], func(a string) bool { return a == flag || strings.HasPrefix(a, flag+"=") })
 }
 
-// home is the user's home directory, "" when not known.
-func (l *launch) home() string { return l.getenv("HOME") }
+// home is the user's home directory, "" when not known. Agents look it up in
+// the system's list of users where HOME is not set.
+func (l *launch) home() string {
+	if home := l.getenv("HOME"); home != "" {
+		return home
+	}
+	u, err := user.LookupId(strconv.Itoa(os.Getuid()))
+	if err != nil {
+		return ""
+	}
+	return u.HomeDir
+}
 
 // adopt makes a provider that the user's environment names callgate's
 // upstream, where nobody named one for callgate itself: the agent must reach
@@ -126,6 +146,11 @@ func (l *launch) variables() {
 		default:
 			l.set(v.name, l.base+v.path, v.readers)
 		}
+	}
+	// A server's own setting has the same name, so that it is left alone where
+	// nobody named the upstream.
+	if _, there := l.cfg.Upstreams[proxy.Ollama]; there {
+		l.set("OLLAMA_HOST", l.base+"/"+proxy.Ollama, "Ollama's clients")
 	}
 	for _, s := range noProxySettings(l.getenv) {
 		l.set(s.Name, s.Value, s.For)
@@ -202,7 +227,7 @@ func (l *launch) write(name string, data []byte, what string) (string, error) {
 
 // place records a file for the agent and makes the directory for it.
 func (l *launch) place(name, what string) (string, error) {
-	path := filepath.Join(firstOf(l.dir, "PRIVATE"), name)
+	path := filepath.Join(firstOf(l.dir, unmade), name)
 	l.files = append(l.files, launchFile{path, what})
 	if l.dir == "" {
 		return path, nil
@@ -223,7 +248,7 @@ func (l *launch) overlay(name, user string, own map[string][]byte, linked ...str
 			return "", err
 		}
 	}
-	dir := filepath.Join(firstOf(l.dir, "PRIVATE"), name)
+	dir := filepath.Join(firstOf(l.dir, unmade), name)
 	entries, err := os.ReadDir(user)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("the agent's own directory: %w", err)
@@ -254,17 +279,25 @@ func (l *launch) overlay(name, user string, own map[string][]byte, linked ...str
 
 // forward sends what knows no base URL to callgate by the proxy variables. A
 // proxy of the user's own stays: callgate does not hand tunnels on to another.
-func (l *launch) forward(cfg *config.Config, dir string) error {
+func (l *launch) forward() error {
+	if !forwardProxy || !l.cfg.Forward.Enabled {
+		return nil
+	}
 	if name := anySet(l.getenv, proxyNames); name != "" {
 		l.note("%s is set and stays; what ignores base URLs is not gated", name)
 		return nil
 	}
-	f := forwarding{proxy: l.base, ca: filepath.Join(cfg.CADir(), mitm.CertFile), dir: dir, roots: systemRoots}
+	f := forwarding{proxy: l.base, ca: filepath.Join(l.cfg.CADir(), mitm.CertFile), dir: l.dir, roots: systemRoots}
 	list, err := f.settings(l.getenv)
 	if err != nil {
 		return failf(exitConfig, "%w", err)
 	}
 	for _, s := range list {
+		// Node warns of it on standard error, in every program that the agent
+		// starts; the agents that are known read the proxy variables without.
+		if s.Name == nodeUsesProxy && l.known {
+			continue
+		}
 		l.set(s.Name, s.Value, s.For)
 	}
 	return nil

@@ -37,7 +37,7 @@ func greetRun(e *env, tty *terminal, g runGreeting) {
 		fmt.Fprintf(&b, "  %s %s\n", s.yellow("open"), o)
 	}
 	for _, n := range g.launch.notes {
-		fmt.Fprintf(&b, "  %s %s\n", s.dim("note"), redact.Visible(n))
+		fmt.Fprintf(&b, "  %s %s\n", s.dim("note"), redact.Visible(redact.Secrets(n)))
 	}
 	if g.kept != "" {
 		fmt.Fprintf(&b, "  state %s\n", g.kept)
@@ -61,10 +61,19 @@ func greetRun(e *env, tty *terminal, g runGreeting) {
 }
 
 // farewell says what a person should know once the agent has ended.
-func farewell(e *env, count *tally, kept string) {
+func farewell(e *env, count *tally, kept string, left []int) {
+	if len(left) > 0 {
+		which, more := left[:min(len(left), 5)], ""
+		if len(left) > len(which) {
+			more = " ..."
+		}
+		note(e, "the agent left processes behind that can reach no model any more, as callgate ends: %s%s", strings.Trim(fmt.Sprint(which), "[]"), more)
+	}
 	switch n := count.denied.Load(); {
 	case count.requests.Load() == 0:
 		note(e, "the agent sent nothing to callgate, so nothing of it was gated; callgate doctor helps to find out why")
+	case count.read.Load() == 0:
+		note(e, "the agent asked no model in a form that callgate reads, so no call of it was decided; if it did work, it went past callgate")
 	case n == 1:
 		note(e, "1 call was denied%s", auditHint(kept))
 	case n > 1:
@@ -104,6 +113,18 @@ func listRecipes(e *env, asJSON bool) error {
 		fmt.Fprintf(t, "  %s\tBASE%s\t%s\n", v.name, v.path, v.readers)
 	}
 	fmt.Fprintf(t, "  %s\t+ %s\t%s\n", strings.Join(noProxyNames, ", "), strings.Join(loopbackNames, ","), "everything that knows proxies")
+	for _, n := range proxyNames {
+		if n == strings.ToUpper(n) {
+			fmt.Fprintf(t, "  %s, %s\tBASE\t%s\n", n, strings.ToLower(n), "everything that knows proxies, unless the user has one")
+		}
+	}
+	fmt.Fprintf(t, "  %s\t1\t%s\n", nodeUsesProxy, "fetch of Node, without a recipe")
+	for _, n := range bundleNames {
+		fmt.Fprintf(t, "  %s\tall CAs\t%s\n", n.Name, n.For)
+	}
+	for _, n := range extraNames {
+		fmt.Fprintf(t, "  %s\t+ CA\t%s\n", n.Name, n.For)
+	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
@@ -136,12 +157,16 @@ type launchJSON struct {
 
 // printLaunch shows what would be set for the agent.
 func printLaunch(e *env, o runOptions, args []string) error {
-	cfg, src, err := o.load(e, firstOf(o.state, "PRIVATE"))
+	cfg, src, err := o.load(e, firstOf(o.state, unmade))
 	if err != nil {
 		return err
 	}
 	l, r, err := o.prepared(e, cfg, src, o.portless(), "", args)
 	if err != nil {
+		return err
+	}
+	l.held(e.Environ, newOwnAgent(cfg, r, args[0]))
+	if err := l.forward(); err != nil {
 		return err
 	}
 	v := launchJSON{
@@ -151,12 +176,15 @@ func printLaunch(e *env, o runOptions, args []string) error {
 	if r != nil {
 		v.Recipe = r.name
 	}
+	// The user's own settings may stand in all of it, keys and tokens too.
 	for name, u := range cfg.Upstreams {
-		v.Upstreams[name] = u.URL
+		v.Upstreams[name] = redact.Secrets(u.URL)
 	}
 	for i := range v.Set {
-		// The user's own settings may stand in it, keys and all.
 		v.Set[i].Value = redact.Secrets(v.Set[i].Value)
+	}
+	for i := range v.Notes {
+		v.Notes[i] = redact.Secrets(v.Notes[i])
 	}
 	for _, kv := range e.Environ {
 		name, value, _ := strings.Cut(kv, "=")

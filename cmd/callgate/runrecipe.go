@@ -24,7 +24,7 @@ type recipe struct {
 
 // readAPIs are the wire formats that this version reads calls in. A test holds
 // them against the dialects that the proxy is built with.
-var readAPIs = []string{"anthropic", "openai-chat"}
+var readAPIs = []string{"anthropic", "gemini", "ollama", "openai-chat", "openai-responses"}
 
 // recipes are the agents that callgate run knows.
 func recipes() []recipe {
@@ -41,12 +41,13 @@ func recipes() []recipe {
 		},
 		{
 			name: "copilot", programs: []string{"copilot"}, apis: []string{"openai-chat", "anthropic", "openai-responses"},
-			sets:    "COPILOT_PROVIDER_BASE_URL, for a key of one's own",
+			sets:    "COPILOT_PROVIDER_BASE_URL for a key of one's own, COPILOT_API_URL for a login at GitHub",
 			prepare: prepareCopilot,
 		},
 		{
 			name: "gemini", programs: []string{"gemini", "gemini-cli"}, apis: []string{"gemini"},
-			sets: "nothing",
+			sets:    "GOOGLE_GEMINI_BASE_URL, GOOGLE_VERTEX_BASE_URL and CODE_ASSIST_ENDPOINT where they are set",
+			prepare: prepareGemini,
 		},
 		{
 			name: "qwen", programs: []string{"qwen", "qwen-code"}, apis: []string{"openai-chat", "anthropic"},
@@ -178,29 +179,43 @@ type knownProvider struct {
 	key string
 }
 
-// knownProviders are as pi 0.73 and opencode 1.18 have them. Those with a
+// knownProviders are as pi 1.6 and opencode 1.18 have them. Those with a
 // signature over the host (Bedrock), with an address made of several parts
 // (Azure, Cloudflare, Vertex) or with a login of their own (Copilot, ChatGPT)
 // cannot be sent elsewhere by a base URL.
 var knownProviders = []knownProvider{
 	{name: "openai", url: "https://api.openai.com/v1", key: "OPENAI_API_KEY"},
+	{name: "ant-ling", opencode: "-", url: "https://api.ant-ling.com/v1", key: "ANT_LING_API_KEY"},
 	{name: "anthropic", url: "https://api.anthropic.com", opencodeURL: "https://api.anthropic.com/v1", key: "ANTHROPIC_API_KEY"},
+	{name: "baseten", opencode: "-", url: "https://inference.baseten.co/v1", key: "BASETEN_API_KEY"},
 	{name: "cerebras", url: "https://api.cerebras.ai/v1", key: "CEREBRAS_API_KEY"},
 	{name: "deepseek", url: "https://api.deepseek.com", key: "DEEPSEEK_API_KEY"},
 	{name: "fireworks", opencode: "fireworks-ai", url: "https://api.fireworks.ai/inference", opencodeURL: "https://api.fireworks.ai/inference/v1", key: "FIREWORKS_API_KEY"},
 	{name: "google", url: "https://generativelanguage.googleapis.com/v1beta", key: "GEMINI_API_KEY"},
 	{name: "groq", url: "https://api.groq.com/openai/v1", key: "GROQ_API_KEY"},
 	{name: "huggingface", url: "https://router.huggingface.co/v1", key: "HF_TOKEN"},
-	{name: "kimi-coding", opencode: "-", url: "https://api.kimi.com/coding", key: "KIMI_API_KEY"},
+	{name: "kimi-coding", opencode: "-", url: "https://api.kimi.com/coding/v1", key: "KIMI_API_KEY"},
+	{name: "meta", opencode: "-", url: "https://api.meta.ai/v1", key: "META_API_KEY"},
 	{name: "minimax", opencode: "-", url: "https://api.minimax.io/anthropic", key: "MINIMAX_API_KEY"},
 	{name: "minimax-cn", opencode: "-", url: "https://api.minimaxi.com/anthropic", key: "MINIMAX_CN_API_KEY"},
 	{name: "mistral", url: "https://api.mistral.ai", opencodeURL: "https://api.mistral.ai/v1", key: "MISTRAL_API_KEY"},
 	{name: "moonshotai", url: "https://api.moonshot.ai/v1", key: "MOONSHOT_API_KEY"},
 	{name: "moonshotai-cn", url: "https://api.moonshot.cn/v1", key: "MOONSHOT_API_KEY"},
+	{name: "nvidia", opencode: "-", url: "https://integrate.api.nvidia.com/v1", key: "NVIDIA_API_KEY"},
 	{name: "openrouter", url: "https://openrouter.ai/api/v1", key: "OPENROUTER_API_KEY"},
+	{name: "qwen-token-plan", opencode: "-", url: "https://token-plan.maas.qwencloudapi.com/compatible-mode/v1", key: "QWEN_TOKEN_PLAN_API_KEY"},
+	{name: "qwen-token-plan-cn", opencode: "-", url: "https://token-plan.maas.qianwenaiapi.com/compatible-mode/v1", key: "QWEN_TOKEN_PLAN_CN_API_KEY"},
+	{name: "qwen-token-plan-individual", opencode: "-", url: "https://token-plan.maas.qwencloudapi.com/compatible-mode/v1", key: "QWEN_TOKEN_PLAN_INDIVIDUAL_API_KEY"},
+	{name: "qwen-token-plan-individual-cn", opencode: "-", url: "https://token-plan.maas.qianwenaiapi.com/compatible-mode/v1", key: "QWEN_TOKEN_PLAN_INDIVIDUAL_CN_API_KEY"},
+	{name: "together", opencode: "-", url: "https://api.together.ai/v1", key: "TOGETHER_API_KEY"},
 	{name: "vercel-ai-gateway", opencode: "-", url: "https://ai-gateway.vercel.sh", key: "AI_GATEWAY_API_KEY"},
 	{name: "xai", url: "https://api.x.ai/v1", key: "XAI_API_KEY"},
+	{name: "xiaomi", opencode: "-", url: "https://api.xiaomimimo.com/v1", key: "XIAOMI_API_KEY"},
+	{name: "xiaomi-token-plan-ams", opencode: "-", url: "https://token-plan-ams.xiaomimimo.com/v1", key: "XIAOMI_TOKEN_PLAN_AMS_API_KEY"},
+	{name: "xiaomi-token-plan-cn", opencode: "-", url: "https://token-plan-cn.xiaomimimo.com/v1", key: "XIAOMI_TOKEN_PLAN_CN_API_KEY"},
+	{name: "xiaomi-token-plan-sgp", opencode: "-", url: "https://token-plan-sgp.xiaomimimo.com/v1", key: "XIAOMI_TOKEN_PLAN_SGP_API_KEY"},
 	{name: "zai", opencode: "-", url: "https://api.z.ai/api/coding/paas/v4", key: "ZAI_API_KEY"},
+	{name: "zai-coding-cn", opencode: "-", url: "https://open.bigmodel.cn/api/coding/paas/v4", key: "ZAI_CODING_CN_API_KEY"},
 	{name: "zen", pi: "-", opencode: "opencode", url: "https://opencode.ai/zen/v1"},
 }
 

@@ -17,6 +17,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -26,6 +27,7 @@ import (
 	"callgate/config"
 	"callgate/gate"
 	"callgate/gate/console"
+	"callgate/gate/redact"
 )
 
 // gcPercent is how much the heap may grow between two collections where GOGC
@@ -44,11 +46,12 @@ const serveLong = `Runs the gate: agents speak to --listen instead of their prov
 questions over --control.
 
 Requests go to /NAME/... of a named upstream; openai and anthropic are built in,
---upstream adds others or replaces these. The well-known paths of the two also
-work bare, so that one address serves every SDK. The same address is a proxy for
-agents whose base URL cannot be set (HTTPS_PROXY): providers of the upstreams are
-gated, other hosts refused unless forward.others is tunnel. The agent must trust
-the authority of "callgate ca".
+--upstream adds others or replaces these. The well-known paths of the two, and
+those of Ollama where an upstream has that name, also work bare, so that one
+address serves every SDK. The same address is a proxy for agents whose base URL
+cannot be set (HTTPS_PROXY): providers of the upstreams are gated, other hosts
+refused unless forward.others is tunnel. The agent must trust the authority of
+"callgate ca".
 
 The control token is CALLGATE_CONTROL_TOKEN; without one serve makes a token and
 prints it at its start, and nowhere else. Where the output goes to a log that
@@ -75,6 +78,7 @@ func newServeCommand(e *env) *cobra.Command {
 		Example: `  callgate serve
   callgate serve --listen 127.0.0.1:0 --addr-file /run/user/1000/callgate.addr
   callgate serve --upstream vllm=http://127.0.0.1:8000
+  callgate serve --upstream ollama=http://127.0.0.1:11434
   ANTHROPIC_BASE_URL=http://127.0.0.1:4141 claude
   HTTPS_PROXY=http://127.0.0.1:4141 CODEX_CA_CERTIFICATE=~/.local/state/callgate/ca.pem codex`,
 		Args: cobra.NoArgs,
@@ -183,6 +187,15 @@ func serve(ctx context.Context, e *env, cfg *config.Config, src config.Sources, 
 		return err
 	}
 	defer control.Close()
+	own, err := listenAgents(cfg)
+	if err != nil {
+		return err
+	}
+	defer closeListeners(own)
+	dataAddrs := addresses(data)
+	for _, l := range own {
+		dataAddrs = append(dataAddrs, addresses(l.listener)...)
+	}
 
 	token, hash, err := controlToken(cfg.Control)
 	if err != nil {
@@ -192,7 +205,7 @@ func serve(ctx context.Context, e *env, cfg *config.Config, src config.Sources, 
 		command: answerCommand(control.Addr().String())}
 	parts, err := assemble(ctx, cfg, surroundings{
 		notify: ppl.ask, decided: toldOf(cfg.Approvals, ppl.decided),
-		own:       addresses(data, control),
+		own:       slices.Concat(dataAddrs, addresses(control)),
 		tokenHash: hash, hosts: []string{cfg.Control.Listen, control.Addr().String()},
 		configFile: src.File, tracer: trace.tracer, log: log,
 	})
@@ -204,7 +217,7 @@ func serve(ctx context.Context, e *env, cfg *config.Config, src config.Sources, 
 	var front http.Handler = parts.data
 	servers := []stopper{}
 	if cfg.Forward.Enabled {
-		fwd, ferr := buildForward(cfg, parts.data, addresses(data), addresses(control), log)
+		fwd, ferr := buildForward(cfg, parts.data, dataAddrs, addresses(control), log)
 		if ferr != nil {
 			return ferr
 		}
@@ -214,10 +227,16 @@ func serve(ctx context.Context, e *env, cfg *config.Config, src config.Sources, 
 	data.srv = dataServer(front, log)
 	control.srv = console.Server(parts.control)
 	control.srv.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
-	ended := make(chan error, 2)
+	ended := make(chan error, 2+len(own))
 	go data.run(ended)
 	go control.run(ended)
-	running := 2
+	servers = append(servers, data.srv, control.srv)
+	for _, l := range own {
+		l.srv = agentServer(front, l.agent, log)
+		servers = append(servers, l.srv)
+		go l.run(ended)
+	}
+	running := cap(ended)
 
 	base := "http://" + reachable(data.Addr())
 	if o.addrFile != "" {
@@ -228,6 +247,7 @@ func serve(ctx context.Context, e *env, cfg *config.Config, src config.Sources, 
 	if err == nil {
 		err = greet(ctx, ppl, cfg, parts, greeting{
 			base: base, control: control.Addr().String(), token: token, traces: trace.to, file: src.File,
+			own: bases(own),
 		})
 	}
 	if err == nil {
@@ -238,7 +258,7 @@ func serve(ctx context.Context, e *env, cfg *config.Config, src config.Sources, 
 			running--
 		}
 	}
-	shutdown(context.WithoutCancel(ctx), parts.gate, append(servers, data.srv, control.srv)...)
+	shutdown(context.WithoutCancel(ctx), parts.gate, servers...)
 	for ; running > 0; running-- {
 		err = errors.Join(err, <-ended)
 	}
@@ -411,9 +431,22 @@ func newLogger(out io.Writer, l config.Log) *slog.Logger {
 	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
 		level = slog.LevelInfo // the settings were validated
 	}
-	opts := &slog.HandlerOptions{Level: level}
+	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: maskAttr}
 	if l.Format == "json" {
 		return slog.New(slog.NewJSONHandler(out, opts))
 	}
 	return slog.New(slog.NewTextHandler(out, opts))
+}
+
+// maskAttr keeps secrets out of the log, whoever wrote them there.
+func maskAttr(_ []string, a slog.Attr) slog.Attr {
+	switch v := a.Value; v.Kind() {
+	case slog.KindString:
+		a.Value = slog.StringValue(redact.Secrets(v.String()))
+	case slog.KindAny:
+		if err, ok := v.Any().(error); ok {
+			a.Value = slog.StringValue(redact.Secrets(err.Error()))
+		}
+	}
+	return a
 }

@@ -63,16 +63,27 @@ func startServe(t *testing.T, state, upstream string, more ...string) *served {
 func launchServe(t *testing.T, state, upstream string, more ...string) *served {
 	t.Helper()
 	args := append([]string{"serve", "--listen", "127.0.0.1:0", "--control", "127.0.0.1:0", "--state", state, "--upstream", "mock=" + upstream}, more...)
-	s := &served{t: t, lines: make(chan string, 1000), stderr: &bytes.Buffer{}, ended: make(chan error, 1)}
+	s := newServed(t)
+	s.launch(args)
+	return s
+}
+
+func newServed(t *testing.T) *served {
+	return &served{t: t, lines: make(chan string, 1000), stderr: &bytes.Buffer{}, ended: make(chan error, 1)}
+}
+
+// launch starts the process.
+func (s *served) launch(args []string, environ ...string) {
+	s.t.Helper()
 	s.cmd = exec.Command("callgate", args...)
-	s.cmd.Env = append(os.Environ(), "HOME=/home/dev", "CALLGATE_CONTROL_TOKEN=", "CALLGATE_CONFIG=", "XDG_CONFIG_HOME=", "XDG_STATE_HOME=")
+	s.cmd.Env = append(append(os.Environ(), "HOME=/home/dev", "CALLGATE_CONTROL_TOKEN=", "CALLGATE_CONFIG=", "XDG_CONFIG_HOME=", "XDG_STATE_HOME="), environ...)
 	s.cmd.Stderr = s.stderr
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	if err := s.cmd.Start(); err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	s.unread = func() { _ = out.Close() } // the reader below ends with it
 	go func() {
@@ -82,8 +93,7 @@ func launchServe(t *testing.T, state, upstream string, more ...string) *served {
 		close(s.lines)
 		s.ended <- s.cmd.Wait()
 	}()
-	t.Cleanup(func() { s.kill() })
-	return s
+	s.t.Cleanup(func() { s.kill() })
 }
 
 // kill ends the process as a power cut would.

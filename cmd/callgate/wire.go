@@ -25,7 +25,10 @@ import (
 	"callgate/inspect"
 	"callgate/inspect/anthropic"
 	"callgate/inspect/catalog"
+	"callgate/inspect/gemini"
+	"callgate/inspect/ollama"
 	"callgate/inspect/openaichat"
+	"callgate/inspect/responses"
 	"callgate/proxy"
 	"callgate/proxy/egress"
 	"callgate/proxy/repair"
@@ -38,6 +41,8 @@ type surroundings struct {
 	notify func(context.Context, gate.Approval) error
 	// decided hears of every decision; nil where nobody wants to.
 	decided func(*gate.Request, gate.Decision)
+	// agents tells clients apart; nil takes those of the settings.
+	agents *proxy.Agents
 	// own are the addresses of callgate's listeners, which are never dialled.
 	own []netip.AddrPort
 	// tokenHash is the SHA-256 of the control token, and hosts the names under
@@ -208,6 +213,12 @@ func buildProxy(ctx context.Context, cfg *config.Config, s surroundings, p *part
 	if err != nil {
 		return nil, nil, err
 	}
+	agents := s.agents
+	if agents == nil {
+		if agents, err = buildAgents(cfg); err != nil {
+			return nil, nil, err
+		}
+	}
 	transport := egress.New(egress.Options{Own: s.own, AllowPrivate: proxy.PrivateHosts(ups)})
 	lim := inspect.Limits{
 		Frame: int(cfg.Limits.Frame), Answer: int(cfg.Limits.Answer), Held: int(cfg.Limits.Held),
@@ -230,12 +241,16 @@ func buildProxy(ctx context.Context, cfg *config.Config, s surroundings, p *part
 	return &proxy.Proxy{
 		Upstreams: ups,
 		Defaults:  cfg.DefaultUpstreams.ByDialect(),
-		Dialects:  []inspect.Dialect{openaichat.Dialect{Limits: lim, Denial: denial}, anthropic.Dialect{Limits: lim, Denial: denial}},
+		Agents:    agents,
+		Dialects: []inspect.Dialect{
+			openaichat.Dialect{Limits: lim, Denial: denial}, anthropic.Dialect{Limits: lim, Denial: denial},
+			ollama.Dialect{Limits: lim, Denial: denial}, gemini.Dialect{Limits: lim, Denial: denial}, responses.Dialect{Limits: lim, Denial: denial},
+		},
 		Actions:   tools.Actions,
 		Gate:      p.gate,
 		Transport: transport,
 		Principal: proxy.PrincipalKey(key),
-		Denial:    proxy.Denial{Error: cfg.Denial.Mode == "error", MaxResumes: cfg.Denial.MaxResumes},
+		Denial:    proxy.Denial{Error: cfg.Denial.Mode == "error", MaxResumes: cfg.Denial.MaxResumes, Breaker: cfg.Denial.Breaker},
 		Repairs:   book,
 		Unknown:   unknown,
 		Limits: proxy.Limits{
@@ -258,7 +273,11 @@ func upstreams(cfg *config.Config) (map[string]*proxy.Upstream, error) {
 		if err != nil {
 			return nil, fmt.Errorf("upstreams.%s: %w", name, err)
 		}
-		ups[name] = &proxy.Upstream{Name: name, URL: at, AllowPrivate: u.AllowPrivate, Timeout: u.Timeout.Std()}
+		cred, err := credential(u)
+		if err != nil {
+			return nil, fmt.Errorf("upstreams.%s: %w", name, err)
+		}
+		ups[name] = &proxy.Upstream{Name: name, URL: at, AllowPrivate: u.AllowPrivate, Timeout: u.Timeout.Std(), Credential: cred}
 	}
 	return ups, nil
 }

@@ -34,21 +34,31 @@ type Event struct {
 	Actions []EventAction   `json:"actions"`
 	// Siblings are the other calls of the turn that are known so far.
 	Siblings []EventSibling `json:"siblings"`
-	// SessionID, Platform and UserID are what the agent says of itself.
-	SessionID string `json:"session_id"`
-	Platform  string `json:"platform"`
-	UserID    string `json:"user_id"`
-	Agent     string `json:"agent"`
-	Upstream  string `json:"upstream"`
-	Dialect   string `json:"dialect"`
-	Model     string `json:"model"`
-	CallID    string `json:"call_id"`
-	TurnID    string `json:"turn_id"`
-	TraceID   string `json:"trace_id"`
+	// SessionID, Platform and UserID are what the agent says of itself: claims
+	// that nothing proves, under the names that hooks know. Claimed holds the
+	// same. Agent is the name of the agent that was proved, or default.
+	SessionID string      `json:"session_id"`
+	Platform  string      `json:"platform"`
+	UserID    string      `json:"user_id"`
+	Claimed   EventClaims `json:"claimed"`
+	Agent     string      `json:"agent"`
+	Upstream  string      `json:"upstream"`
+	Dialect   string      `json:"dialect"`
+	Model     string      `json:"model"`
+	CallID    string      `json:"call_id"`
+	TurnID    string      `json:"turn_id"`
+	TraceID   string      `json:"trace_id"`
 	// Digest names the tool together with its exact arguments.
 	Digest string `json:"digest"`
 	// Context is the operator's text from the configuration.
 	Context string `json:"context"`
+}
+
+// EventClaims are what an agent says of itself.
+type EventClaims struct {
+	Session  string `json:"session"`
+	User     string `json:"user"`
+	Platform string `json:"platform"`
 }
 
 // EventFinding is one reason why the call is flagged.
@@ -94,7 +104,8 @@ func (h *Hook) event(r *gate.Request) ([]byte, error) {
 		Findings: make([]EventFinding, 0, len(r.Findings)), Actions: make([]EventAction, 0, len(r.Actions)),
 		Siblings:  make([]EventSibling, 0, len(r.Siblings)),
 		SessionID: r.Claimed.Session, Platform: r.Claimed.Platform, UserID: r.Claimed.User,
-		Agent: r.Agent, Upstream: r.Upstream, Dialect: r.Dialect, Model: r.Model,
+		Claimed: EventClaims{Session: r.Claimed.Session, User: r.Claimed.User, Platform: r.Claimed.Platform},
+		Agent:   r.Agent, Upstream: r.Upstream, Dialect: r.Dialect, Model: r.Model,
 		CallID: r.Call.ID, TurnID: r.Turn, TraceID: r.Trace,
 		Digest: gate.Digest(r.Call.Name, r.Call.Args), Context: h.context,
 	}

@@ -354,6 +354,7 @@ func TestWhatTheHookReads(t *testing.T) {
 			map[string]any{"tool": "read", "call_id": "call_2", "args": map[string]any{"path": "x"}},
 			map[string]any{"tool": "patch", "call_id": "", "args": "*** Begin"},
 		},
+		"claimed":    map[string]any{"session": "s1", "user": "ann", "platform": "cli"},
 		"session_id": "s1", "platform": "cli", "user_id": "ann", "agent": "coder", "upstream": "openai", "dialect": "openai-chat",
 		"model": "gpt", "call_id": "call_1", "turn_id": "t1", "trace_id": "abc", "digest": gate.Digest("bash", r.Call.Args),
 		"context": "home <automation>",

@@ -112,7 +112,7 @@ type denial struct {
 // holds only as long as a question does.
 func (d *Desk) remember(a gate.Approval) {
 	span := stickyNo
-	if a.Session == "" {
+	if a.Claimed.Session == "" {
 		span = d.c.Timeout
 	}
 	d.mu.Lock()

@@ -284,7 +284,7 @@ func (d *Desk) approval(r *gate.Request, key string, now time.Time) gate.Approva
 	act, mask := r.Concerns(), d.c.Mask
 	return gate.Approval{
 		ID: d.newID(), State: gate.StatePending, Key: key, Digest: gate.Digest(r.Call.Name, r.Call.Args),
-		Agent: r.Agent, Session: r.Claimed.Session, Tool: r.Call.Name,
+		Agent: r.Agent, Claimed: r.Claimed, Tool: r.Call.Name,
 		Kind: act.Kind.String(), Command: mask(act.Command), Path: mask(act.Path), Args: mask(string(r.Call.Args)),
 		Findings: gate.Briefs(r.Findings, mask), Why: mask(r.Why),
 		Upstream: r.Upstream, Model: r.Model, Trace: r.Trace,

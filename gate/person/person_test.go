@@ -197,7 +197,7 @@ func TestWhatPeopleAreShown(t *testing.T) {
 		r.Findings[0].Action = 1
 		c := b.ask(r)
 		a := b.open()
-		if a.State != gate.StatePending || a.Key != gate.ApprovalKey(r) || a.Digest != gate.Digest("bash", r.Call.Args) || a.Agent != "default" || a.Session != "s" ||
+		if a.State != gate.StatePending || a.Key != gate.ApprovalKey(r) || a.Digest != gate.Digest("bash", r.Call.Args) || a.Agent != "default" || a.Claimed != r.Claimed || a.Claimed.Session != "s" ||
 			a.Tool != "bash" || a.Kind != "command" || a.Command != "rm h…[7]" || a.Args != `{"command":"rm h…[7]"}` || a.Why != "the hook is unsure about h…[7]" ||
 			len(a.Findings) != 1 || a.Findings[0].Words != "rm h…[7]" || a.Upstream != "openai" || a.Model != "m" || a.Trace != "tr" || a.Expires.Sub(a.Created) != time.Minute {
 			t.Errorf("shown: %+v", a)
@@ -413,7 +413,7 @@ func TestWithoutASessionANoSticksForAsLongAsAQuestion(t *testing.T) {
 func TestRememberedNoesAreBounded(t *testing.T) {
 	b := newBench(t, Config{})
 	for i := range maxDenials + 10 {
-		b.desk.remember(gate.Approval{Key: fmt.Sprint(i), Session: "s", Answered: time.Now()})
+		b.desk.remember(gate.Approval{Key: fmt.Sprint(i), Claimed: gate.Claims{Session: "s"}, Answered: time.Now()})
 	}
 	if n := len(b.desk.noes.byKey); n != maxDenials || len(b.desk.noes.order) != n {
 		t.Errorf("%d noes are remembered", n)

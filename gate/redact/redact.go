@@ -16,7 +16,8 @@ import (
 
 // Secrets masks what looks like a secret: keys by their well-known beginnings,
 // JSON web tokens, bearer credentials, values behind names such as password=
-// or "token":, passwords in URLs and the bodies of PEM private keys. A mask is
+// or "token":, passwords in URLs, agents' tokens at the beginning of a URL's
+// path (/~TOKEN) and the bodies of PEM private keys. A mask is
 // the first characters and the length in bytes, as in sk-a…[48]. Masking twice
 // changes nothing.
 func Secrets(s string) string {
@@ -71,6 +72,13 @@ func (m *masker) run() {
 			i = m.url(i + len("://"))
 			continue
 		}
+		if s[i] == '~' && beginsPath(s, i) {
+			if to := pathToken(s, i+1); to > 0 {
+				m.mask(i+1, to, 4)
+				i = to
+				continue
+			}
+		}
 		if class[s[i]]&inRun == 0 {
 			if m.pem && s[i] == '\\' && i+1 < len(s) { // a line break in JSON
 				i++
@@ -113,7 +121,7 @@ func (m *masker) word(i, end int) int {
 			return to
 		}
 	}
-	if named(s[i:end]) {
+	if named(s[i:end]) || keyOfQuery(s, i, end) {
 		if at := valueStart(s, end, strings.HasPrefix(s[i:end], "--")); at > 0 {
 			to := span(s, at, inValue)
 			// A key shows more of itself than a value does.
@@ -173,7 +181,7 @@ var keys = []struct {
 	{"ghp_", 20}, {"gho_", 20}, {"ghu_", 20}, {"ghs_", 20}, {"ghr_", 20}, {"github_pat_", 20},
 	{"glpat-", 16}, {"AKIA", 16}, {"ASIA", 16}, {"AIza", 30},
 	{"xoxa-", 10}, {"xoxb-", 10}, {"xoxp-", 10}, {"xoxr-", 10}, {"xoxs-", 10}, {"xapp-", 10},
-	{"hf_", 20}, {"cg_", 20}, {"npm_", 30}, {"pypi-", 30}, {"dop_v1_", 30}, {"AGE-SECRET-KEY-", 20},
+	{"hf_", 20}, {"cg_", 20}, {"cgt_", 20}, {"npm_", 30}, {"pypi-", 30}, {"dop_v1_", 30}, {"AGE-SECRET-KEY-", 20},
 }
 
 // leastKey is the length of the shortest key.
@@ -194,6 +202,38 @@ func keyEnd(s string, i, end int) int {
 		}
 	}
 	return 0
+}
+
+// beginsPath says that the ~ at i is the beginning of a URL's path: behind /,
+// with nothing before it but the white space, quote or bracket that words begin
+// behind, or a host. A file further down may have such a name for itself.
+func beginsPath(s string, i int) bool {
+	at := i - 2
+	if at < -1 || s[i-1] != '/' {
+		return false
+	}
+	for at >= 0 && (class[s[at]]&(inRun|inUser) != 0 && s[at] != '=' || s[at] == '@' || s[at] == '[' || s[at] == ']') {
+		at--
+	}
+	host := s[at+1 : i-1]
+	port := strings.TrimRight(host, "0123456789")
+	return host == "" && (at < 0 || s[at] != '/') || at > 1 && s[at-2:at+1] == "://" || len(port) < len(host) && strings.HasSuffix(port, ":")
+}
+
+// leastPathToken is the length of the shortest token that an agent may have.
+const leastPathToken = 22
+
+// pathToken is the end of the token that begins at i, or 0: users' directories,
+// which are written in the same way, have shorter names.
+func pathToken(s string, i int) int {
+	end := i
+	for end < len(s) && (class[s[end]]&inRun != 0 || s[end] == '.' || s[end] == '~') {
+		end++
+	}
+	if end-i < leastPathToken {
+		return 0
+	}
+	return end
 }
 
 // jwtEnd is the end of the JSON web token whose header is the run: three runs
@@ -247,6 +287,12 @@ func named(run string) bool {
 		}
 	}
 	return false
+}
+
+// keyOfQuery tells whether a run is the name under which a URL's query holds the
+// key of an API, as Google's do. Elsewhere key names much that is no secret.
+func keyOfQuery(s string, i, end int) bool {
+	return i > 0 && (s[i-1] == '?' || s[i-1] == '&') && strings.EqualFold(s[i:end], "key")
 }
 
 // valueStart is where the value behind a name begins: after =, : or, behind a

@@ -45,6 +45,17 @@ func TestSecrets(t *testing.T) {
 			`{"k":"-----BEGIN PRIVATE KEY-----\n…[64]\n-----END PRIVATE KEY-----\nls -la"}`},
 		{"callgate's own control token", "approve with CALLGATE_CONTROL_TOKEN=cg_" + strings.Repeat("QX7", 8) + "AB now", "approve with CALLGATE_CONTROL_TOKEN=cg_Q…[29] now"},
 		{"a control token alone", "cg_" + strings.Repeat("QX7", 8) + "AB", "cg_Q…[29]"},
+		{"an agent's token", "ANTHROPIC_API_KEY=cgt_" + strings.Repeat("QX7", 8) + "AB claude", "ANTHROPIC_API_KEY=cgt_…[30] claude"},
+		{"an agent's token in a base URL", "http://127.0.0.1:4141/~cgt_" + strings.Repeat("QX7", 8) + "AB/v1", "http://127.0.0.1:4141/~cgt_…[30]/v1"},
+		{"one that callgate did not make", "curl https://gate.example/~" + alnum(22) + "/openai/v1/models", "curl https://gate.example/~a1B2…[22]/openai/v1/models"},
+		{"one behind a host without a scheme", "127.0.0.1:4141/~" + alnum(22), "127.0.0.1:4141/~a1B2…[22]"},
+		{"one in a path alone", "GET /~" + alnum(30) + "/v1/messages", "GET /~a1B2…[30]/v1/messages"},
+		{"one with joining characters", `{"url":"http://[::1]:4141/~ab.cd-ef_gh~ij.kl-mn_op~qr/x"}`, `{"url":"http://[::1]:4141/~ab.c…[26]/x"}`},
+		{"an agent's token in a proxy's URL", "HTTPS_PROXY=http://agent:cgt_" + strings.Repeat("QX7", 8) + "AB@127.0.0.1:4141", "HTTPS_PROXY=http://agent:c…[30]@127.0.0.1:4141"},
+		{"an agent's token as a proxy's user", "http://cgt_" + strings.Repeat("QX7", 8) + "AB@127.0.0.1:4141", "http://cgt_…[30]@127.0.0.1:4141"},
+		{"a key in a query", "https://h.example/v1beta/models/m:generateContent?alt=sse&key=" + alnum(20), "https://h.example/v1beta/models/m:generateContent?alt=sse&key=a…[20]"},
+		{"a key alone in a query", "GET /v1beta/models?Key=" + alnum(20) + "&x=1", "GET /v1beta/models?Key=a…[20]&x=1"},
+		{"a key of Google's in a header", "X-Goog-Api-Key: " + alnum(20), "X-Goog-Api-Key: a…[20]"},
 		{"two keys in one line", "sk-" + alnum(20) + ";sk-" + alnum(21), "sk-a…[23];sk-a…[24]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -61,7 +72,11 @@ func TestNoSecrets(t *testing.T) {
 		"ls -la /tmp && rm -rf build",
 		"sk-learn is a library",
 		"cg_create_variable()",
+		"cgt_create_variable()",
 		"echo sk-",
+		"rm -rf /home/dev/~backup-2026-11-of-everything",
+		"https://people.example/~alice/index.html",
+		"ls ~/a-directory-with-a-long-name-2026",
 		"git commit -m 'rotate the token'",
 		"max_tokens: 4096",
 		"password=$PASSWORD",
@@ -133,7 +148,7 @@ func FuzzSecrets(f *testing.F) {
 		"sk-" + alnum(30), "password=hunter2", `{"token":"` + alnum(30) + `"}`, "Bearer " + alnum(20), "a://b:cdef@g",
 		"-----BEGIN PRIVATE KEY-----\n" + alnum(64) + "\n-----END PRIVATE KEY-----", "token=h…[7]", "…[12]…[", "token: token: abcd",
 		"eyJhbGciOiJI." + alnum(20) + "." + alnum(10), "--token  Bearer  " + alnum(12), "a://b:c…[3]@d", "\xff\xfe password=\xffabc",
-		"-----BEGIN PRIVATE KEY-----sk-" + alnum(30),
+		"-----BEGIN PRIVATE KEY-----sk-" + alnum(30), "http://h/~" + alnum(30) + "/~" + alnum(30), "/~" + alnum(22), "a:1/~" + alnum(22) + "…[3]",
 	} {
 		f.Add(s)
 	}

@@ -17,7 +17,7 @@ import (
 // approval is a pending one that is answerable for an hour from at.
 func approval(id string, at time.Time) gate.Approval {
 	return gate.Approval{
-		ID: id, State: gate.StatePending, Key: "key of " + id, Digest: "d", Agent: "default", Session: "s",
+		ID: id, State: gate.StatePending, Key: "key of " + id, Digest: "d", Agent: "default", Claimed: gate.Claims{Session: "s", User: "ann", Platform: "cli"},
 		Tool: "bash", Kind: "command", Command: "rm -rf build", Args: `{"command":"rm -rf build"}`,
 		Findings: []gate.FindingBrief{{Rule: "fs.recursive-delete", Severity: "danger", Category: "fs", Reason: "deletes a folder"}},
 		Why:      "a person is wanted", Upstream: "openai", Model: "m", Trace: "t",

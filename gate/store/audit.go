@@ -179,7 +179,7 @@ func (w *writer) append(ctx context.Context, e gate.Entry, head Head) (Head, err
 
 // columns are the values of an entry that stand beside its body.
 func columns(e gate.Entry) []any {
-	return []any{e.Seq, e.Writer, nanos(e.Time), e.Agent, e.Session, e.Tool, string(e.Outcome), e.Verdict}
+	return []any{e.Seq, e.Writer, nanos(e.Time), e.Agent, e.Claimed.Session, e.Tool, string(e.Outcome), e.Verdict}
 }
 
 // The years whose nanoseconds since 1970 an int64 holds.
@@ -214,7 +214,7 @@ func (s *Store) Record(_ context.Context, e gate.Entry, durable bool) error {
 	e.Time = e.Time.UTC().Round(0)
 	e.Findings = slices.Clone(e.Findings)
 	// JSON cannot hold other bytes, and the columns must say what it says.
-	for _, p := range []*string{&e.Agent, &e.Session, &e.Tool, (*string)(&e.Outcome), &e.Verdict} {
+	for _, p := range []*string{&e.Agent, &e.Claimed.Session, &e.Tool, (*string)(&e.Outcome), &e.Verdict} {
 		*p = strings.ToValidUTF8(*p, "\ufffd")
 	}
 	size := len(e.Args) + len(e.Reason) + len(e.Detail) + 1024

@@ -24,7 +24,7 @@ var day = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 func entry(n int) gate.Entry {
 	return gate.Entry{
 		Time: day.Add(time.Duration(n) * time.Minute), Took: 1234 * time.Microsecond,
-		Agent: "default", Principal: "p", Session: "s", Upstream: "openai", Dialect: "openai-chat",
+		Agent: "default", Principal: "p", Claimed: gate.Claims{Session: "s", User: "ann", Platform: "cli"}, Upstream: "openai", Dialect: "openai-chat",
 		Tool: fmt.Sprintf("tool-%d", n), Kind: "command", Args: `{"command":"make"}`, Digest: "d",
 		Verdict: "allow", Outcome: gate.Allowed, By: "detector",
 		Findings: []gate.FindingBrief{{Rule: "fs.recursive-delete", Severity: "danger", Category: "fs", Reason: "deletes a folder"}},
@@ -88,7 +88,7 @@ func TestAQueryNarrowsByEachOfItsFields(t *testing.T) {
 	s := open(t, t.TempDir())
 	record(t, s, 1, 6)
 	odd := entry(7)
-	odd.Agent, odd.Session, odd.Tool, odd.Verdict, odd.Outcome = "ci", "t", "rm", "deny", gate.HookFailed
+	odd.Agent, odd.Claimed.Session, odd.Tool, odd.Verdict, odd.Outcome = "ci", "t", "rm", "deny", gate.HookFailed
 	if err := s.Record(t.Context(), odd, true); err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +284,7 @@ func TestManyRecordersKeepTheirOrderAndShareTransactions(t *testing.T) {
 		wg.Go(func() {
 			for i := range each {
 				e := entry(i)
-				e.Session = fmt.Sprintf("s%d", c)
+				e.Claimed.Session = fmt.Sprintf("s%d", c)
 				if err := s.Record(context.Background(), e, i%3 == 0 || i == each-1); err != nil {
 					t.Error(err)
 				}

@@ -75,7 +75,7 @@ func TestHostileNamesVerify(t *testing.T) {
 	names := []string{"a\x00b", "\xff\xfe", "a\xffb", "\u2028<&>", "'; DROP TABLE audit; --", strings.Repeat("x", 1<<16), ""}
 	for _, name := range names {
 		e := entry(1)
-		e.Tool, e.Session, e.Agent, e.Reason, e.Model = name, name, name, name, name
+		e.Tool, e.Claimed.Session, e.Agent, e.Reason, e.Model = name, name, name, name, name
 		if err := s.Record(t.Context(), e, true); err != nil {
 			t.Fatal(err)
 		}

@@ -79,6 +79,8 @@ type Options struct {
 	Tunnels int
 	// Idle is how long nothing may come through a tunnel (default 10 minutes).
 	Idle time.Duration
+	// Agents tells which agent a client is; nil asks nobody.
+	Agents Agents
 	// Log gets what operators must know; nil discards it.
 	Log *slog.Logger
 }
@@ -95,6 +97,7 @@ type Handler struct {
 	goproxy   *goproxy.ProxyHttpServer
 	transport *http.Transport
 	log       *slog.Logger
+	agents    Agents
 
 	others, providers Policy
 	ports             map[uint16]bool
@@ -122,7 +125,7 @@ func New(o Options) (*Handler, error) {
 		return nil, errors.New("forward: the transport must verify certificates")
 	}
 	h := &Handler{
-		next: o.Next, log: o.Log, others: o.Others, providers: o.Providers, idle: o.Idle,
+		next: o.Next, log: o.Log, agents: o.Agents, others: o.Others, providers: o.Providers, idle: o.Idle,
 		via: "callgate-" + strings.ToLower(rand.Text()[:10]), ports: map[uint16]bool{},
 		arrivals: newArrivals(), served: make(chan struct{}),
 	}
@@ -151,6 +154,7 @@ func New(o Options) (*Handler, error) {
 		return nil, err
 	}
 	h.transport = o.Transport.Clone()
+	h.transport.DialTLSContext = nil // TLS to other hosts is the client's; it would dial past what is set below
 	dial := h.transport.DialContext
 	h.transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := dial(ctx, network, addr)
@@ -188,6 +192,7 @@ type plan struct {
 	// refusal says why it is refused, "" when it is not.
 	refusal string
 	status  int
+	agent   string  // who asks, "" for nobody known
 	tunnel  *tunnel // of other hosts
 	length  []string
 }
@@ -210,7 +215,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.next.ServeHTTP(w, r)
 		return
 	}
-	p := h.plan(r)
+	p := h.login(r, h.plan(r))
 	if p.refusal == "" && !connect {
 		switch p.kind {
 		case kindData:

@@ -28,8 +28,9 @@ const tlsRecord = 0x16
 // here.
 type inside struct {
 	net.Conn
-	to   endpoint
-	kind kind
+	to    endpoint
+	kind  kind
+	agent string // that opened it, "" for nobody known
 	// first are bytes that were read already. Only Read, which one goroutine
 	// calls at a time, touches it.
 	first []byte
@@ -63,7 +64,7 @@ func (h *Handler) take(r *http.Request, client net.Conn, _ *goproxy.ProxyCtx) {
 		client.Close()
 		return
 	}
-	in := &inside{Conn: client, to: p.to, kind: p.kind}
+	in := &inside{Conn: client, to: p.to, kind: p.kind, agent: p.agent}
 	err := client.SetDeadline(time.Now().Add(helloTime))
 	if err == nil {
 		_, err = client.Write([]byte("HTTP/1.1 200 Connection established\r\n\r\n"))
@@ -176,7 +177,7 @@ func (h *Handler) newInner(server func(http.Handler) *http.Server, issuer *mitm.
 			c = t.NetConn()
 		}
 		in, _ := c.(*inside)
-		return context.WithValue(ctx, insideKey{}, in)
+		return context.WithValue(h.as(ctx, in), insideKey{}, in)
 	}
 	return s
 }

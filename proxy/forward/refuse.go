@@ -48,6 +48,9 @@ func refusal(r *http.Request, status int, reason string) *http.Response {
 		},
 		ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)), Request: r, Close: true,
 	}
+	if status == http.StatusProxyAuthRequired {
+		resp.Header.Set("Proxy-Authenticate", challenge)
+	}
 	if status == http.StatusServiceUnavailable {
 		resp.Header.Set("Retry-After", "5")
 	}

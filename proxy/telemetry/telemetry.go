@@ -38,6 +38,7 @@ type Start struct {
 	// Path is the path below the upstream's base; it holds no credential.
 	Path     string
 	Upstream string // name of the upstream
+	Agent    string // name of the agent
 }
 
 // Request is the span of one request. It is used by one goroutine.
@@ -64,6 +65,7 @@ func (t *Tracer) Request(ctx context.Context, h http.Header, s Start) (context.C
 		attribute.String("http.request.method", s.Method),
 		attribute.String("url.path", s.Path),
 		attribute.String("callgate.upstream", s.Upstream),
+		attribute.String("callgate.agent", s.Agent),
 	))
 	return ctx, &Request{t: t, span: span, joined: joined}
 }
