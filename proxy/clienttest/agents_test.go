@@ -25,6 +25,10 @@ type agentClient struct {
 	// messages says that it speaks Messages, and not Chat Completions; threads
 	// that the provider holds its history.
 	messages, threads bool
+	// trims says that it leaves thinking out of its history.
+	trims bool
+	// way is how it gets to callgate.
+	way way
 }
 
 // conversation is the history of an agent, kept in its library's own types.

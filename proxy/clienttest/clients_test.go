@@ -82,7 +82,11 @@ func eachOf(t *testing.T, clients []agentClient, f func(t *testing.T, c agentCli
 			if stream {
 				form = "SSE"
 			}
-			t.Run(c.name+"/"+form, func(t *testing.T) {
+			name := c.name + "/" + form
+			if c.way.proxied() {
+				name += "/" + c.way.name
+			}
+			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				f(t, c, stream)
 			})
@@ -163,11 +167,15 @@ func TestAgentsLoopThroughTheGate(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			eachClient(t, func(t *testing.T, c agentClient, stream bool) {
+			loop := func(t *testing.T, c agentClient, stream bool) {
 				three := threeCalls(forbidden, tt.gone...)
-				g := newRig(t, setup{script: three.script()})
+				g := newRig(t, setup{script: three.script(), way: c.way})
 				three.check(t, g, converse(t, g, c, stream))
-			})
+			}
+			eachWay(t, agentClients, loop)
+			for _, w := range olderProxies {
+				eachOf(t, through(agentClients, w), loop)
+			}
 		})
 	}
 }
@@ -183,12 +191,12 @@ func TestAgentsWaitForAPerson(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			eachClient(t, func(t *testing.T, c agentClient, stream bool) {
+			eachWay(t, agentClients, func(t *testing.T, c agentClient, stream bool) {
 				three := threeCalls(dangerous, 1)
 				three.stays[1] = tt.approve
 				asked := make(chan gate.Approval)
 				desk := newDesk(t, time.Minute, asked)
-				g := newRig(t, setup{script: three.script(), person: desk})
+				g := newRig(t, setup{script: three.script(), person: desk, way: c.way})
 				watched := make(chan struct{})
 				go func() {
 					defer close(watched)
@@ -234,10 +242,10 @@ func checkHeld(t *testing.T, c call3, all []answer) {
 
 // Nobody answers.
 func TestAgentsWaitForNobody(t *testing.T) {
-	eachClient(t, func(t *testing.T, c agentClient, stream bool) {
+	eachWay(t, agentClients, func(t *testing.T, c agentClient, stream bool) {
 		three := threeCalls(dangerous, 0, 1, 2)
 		desk := newDesk(t, 40*time.Millisecond, make(chan gate.Approval, 3))
-		g := newRig(t, setup{script: three.script(), person: desk})
+		g := newRig(t, setup{script: three.script(), person: desk, way: c.way})
 		all := converse(t, g, c, stream)
 		three.check(t, g, all)
 		if n := strings.Count(all[0].Text, "outcome=timeout"); n != 3 {
@@ -300,7 +308,7 @@ func TestAgentsAndTheRealDetector(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eachClient(t, func(t *testing.T, c agentClient, stream bool) {
+	eachWay(t, agentClients, func(t *testing.T, c agentClient, stream bool) {
 		three := call3{
 			calls: []providertest.Call{
 				{ID: "call_a1", Name: "bash", Args: `{"command":"ls -la src"}`},
@@ -313,6 +321,7 @@ func TestAgentsAndTheRealDetector(t *testing.T) {
 			script:   three.script(),
 			detector: detect.New(detect.World{Home: "/home/u", Dir: "/home/u/w", Workspace: "/home/u/w", User: "u"}),
 			actions:  cat.Actions,
+			way:      c.way,
 		})
 		three.check(t, g, converse(t, g, c, stream))
 		if got := g.audit.outcomes(); !slices.Contains(got, gate.HardlineHit) {
@@ -327,7 +336,7 @@ func TestAgentsLoopWithoutTheGate(t *testing.T) {
 	eachClient(t, func(t *testing.T, c agentClient, stream bool) {
 		three := threeCalls(forbidden)
 		g := newRig(t, setup{script: three.script()})
-		direct := newServer(t, g.provider)
+		direct := g.there.URL
 		conv := c.open(direct, g.client(), stream)
 		conv.user("do the three things")
 		all := runLoop(t, conv)
@@ -340,8 +349,8 @@ func TestAgentsLoopWithoutTheGate(t *testing.T) {
 func TestProvidersErrorsReachTheAgent(t *testing.T) {
 	for _, status := range []int{400, 401, 403, 429, 500, 529} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			eachClient(t, func(t *testing.T, c agentClient, stream bool) {
-				g := newRig(t, setup{script: providertest.Script{{Instead: &providertest.Answer{
+			eachWay(t, agentClients, func(t *testing.T, c agentClient, stream bool) {
+				g := newRig(t, setup{way: c.way, script: providertest.Script{{Instead: &providertest.Answer{
 					Status: status, Message: "the provider's own words",
 				}}}})
 				conv := c.open(g.base, g.client(), stream)

@@ -1,6 +1,7 @@
 package clienttest
 
 import (
+	"slices"
 	"sync"
 	"testing"
 
@@ -8,9 +9,12 @@ import (
 	"callgate/proxy/providertest"
 )
 
-// eachLoop is eachClient with the agent loops of libraries, too.
+// agentLoops are the clients, with the agent loops of libraries, too.
+var agentLoops = slices.Concat(agentClients, toolRunners)
+
+// eachLoop is eachClient with all of them.
 func eachLoop(t *testing.T, f func(t *testing.T, c agentClient, stream bool)) {
-	eachOf(t, append(append([]agentClient{}, agentClients...), toolRunners...), f)
+	eachOf(t, agentLoops, f)
 }
 
 // three is a round of three calls with weak ids; those in gone have the word.
@@ -99,11 +103,11 @@ func TestTheModelReadsItsRefusals(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			eachLoop(t, func(t *testing.T, c agentClient, stream bool) {
+			eachWay(t, agentLoops, func(t *testing.T, c agentClient, stream bool) {
 				first := tt.talk
 				first.words = "do it"
 				talks := append([]talk{first}, tenMore()...)
-				s := setup{reads: true, model: model(talks)}
+				s := setup{reads: true, model: model(talks), way: c.way}
 				asked := make(chan gate.Approval)
 				if tt.person {
 					s.asked = asked

@@ -20,6 +20,10 @@ type cost struct {
 func costOf(sent []byte) cost {
 	var c cost
 	for _, doc := range documents(sent) {
+		if r := doc.Get("response"); r.Exists() { // the usage stands in the last one alone
+			c = cost{r.Get("id").Str, r.Get("usage.input_tokens").Int(), r.Get("usage.output_tokens").Int()}
+			continue
+		}
 		if id := doc.Get("message.id"); id.Exists() {
 			c.ID = id.Str
 			continue
@@ -27,6 +31,13 @@ func costOf(sent []byte) cost {
 		if id := doc.Get("id"); id.Exists() {
 			c.ID = id.Str
 		}
+		if id := doc.Get("responseId"); id.Exists() {
+			u := doc.Get("usageMetadata") // of the answer so far
+			c = cost{id.Str, u.Get("promptTokenCount").Int(), u.Get("candidatesTokenCount").Int()}
+			continue
+		}
+		c.Input += doc.Get("prompt_eval_count").Int()
+		c.Output += doc.Get("eval_count").Int()
 		u := doc.Get("usage")
 		for _, name := range []string{"input_tokens", "prompt_tokens"} {
 			c.Input += u.Get(name).Int()
@@ -41,7 +52,11 @@ func costOf(sent []byte) cost {
 // documents gives the data of a stream's events, or the one document.
 func documents(body []byte) (out []gjson.Result) {
 	if trimmed := bytes.TrimSpace(body); bytes.HasPrefix(trimmed, []byte("{")) {
-		return []gjson.Result{gjson.ParseBytes(trimmed)}
+		gjson.ForEachLine(string(trimmed), func(doc gjson.Result) bool {
+			out = append(out, doc)
+			return true
+		})
+		return out
 	}
 	for line := range strings.Lines(string(body)) {
 		if data, ok := strings.CutPrefix(line, "data: {"); ok {
@@ -67,6 +82,12 @@ func envelope(messages, stream bool, body []byte) error {
 		return nil
 	case messages:
 		return messagesEnvelope(documents(body))
+	case bytes.Contains(body, []byte(`"responseId"`)):
+		return geminiEnvelope(documents(body))
+	case bytes.Contains(body, []byte("event: response.created\n")):
+		return responsesEnvelope(documents(body))
+	case bytes.HasPrefix(body, []byte("{")):
+		return ollamaEnvelope(body)
 	}
 	if n := strings.Count(string(body), "data: [DONE]\n\n"); n != 1 || !strings.HasSuffix(string(body), "data: [DONE]\n\n") {
 		return fmt.Errorf("%d ends, the last of them not at the end: %q", n, body)

@@ -16,8 +16,8 @@ func TestADeniedCallIsAnError(t *testing.T) {
 		"the middle of three": three(1),
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachLoop(t, func(t *testing.T, c agentClient, stream bool) {
-				g := newRig(t, setup{errors: true, script: providertest.Script{{Say: say}}})
+			eachWay(t, agentLoops, func(t *testing.T, c agentClient, stream bool) {
+				g := newRig(t, setup{errors: true, way: c.way, script: providertest.Script{{Say: say}}})
 				conv := c.open(g.base, g.client(), stream)
 				conv.user("do it")
 				a, err := conv.next(t.Context())

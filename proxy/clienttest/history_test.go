@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/tidwall/gjson"
 )
 
 // The kinds of an entry.
@@ -35,7 +37,10 @@ type entry struct {
 
 // readHistory gives what a request to the provider holds.
 func readHistory(body []byte) ([]entry, error) {
-	type function struct{ Name, Arguments string }
+	type function struct {
+		Name      string
+		Arguments json.RawMessage // text or, in Ollama's format, an object
+	}
 	type call struct {
 		ID       string
 		Function function
@@ -45,12 +50,19 @@ func readHistory(body []byte) ([]entry, error) {
 			Role      string
 			Content   json.RawMessage
 			Reasoning string `json:"reasoning_content"`
+			Thinking  string
 			Calls     []call `json:"tool_calls"`
 			Call      string `json:"tool_call_id"`
 		}
 	}
 	if err := json.Unmarshal(body, &doc); err != nil {
 		return nil, fmt.Errorf("%w in %s", err, body)
+	}
+	if contents := gjson.GetBytes(body, "contents"); contents.Exists() {
+		return geminiEntries(contents), nil
+	}
+	if input := gjson.GetBytes(body, "input"); input.Exists() {
+		return responsesEntries(input), nil
 	}
 	var out []entry
 	for _, m := range doc.Messages {
@@ -76,7 +88,7 @@ func readHistory(body []byte) ([]entry, error) {
 			text := joined(parts)
 			out = append(out, entry{Kind: ofCall, Text: text, Call: m.Call, Refused: strings.Contains(text, refusalMark)})
 		case "assistant":
-			e := entry{Kind: byModel, Text: joined(parts), Thinking: m.Reasoning}
+			e := entry{Kind: byModel, Text: joined(parts), Thinking: m.Reasoning + m.Thinking}
 			for _, p := range parts {
 				switch p.Type {
 				case "thinking":
@@ -86,7 +98,13 @@ func readHistory(body []byte) ([]entry, error) {
 				}
 			}
 			for _, c := range m.Calls {
-				e.Calls = append(e.Calls, seenCall{c.ID, c.Function.Name, c.Function.Arguments})
+				args := string(c.Function.Arguments)
+				if strings.HasPrefix(args, `"`) {
+					if err := json.Unmarshal(c.Function.Arguments, &args); err != nil {
+						return nil, err
+					}
+				}
+				e.Calls = append(e.Calls, seenCall{c.ID, c.Function.Name, args})
 			}
 			out = append(out, e)
 		case "system":
@@ -191,13 +209,16 @@ func compact(calls []seenCall) (out []seenCall) {
 func oneForm(body []byte) ([]string, error) {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.UseNumber()
-	var doc struct{ Messages []map[string]any }
+	var doc struct{ Messages, Contents, Input []map[string]any }
 	if err := dec.Decode(&doc); err != nil {
 		return nil, err
 	}
 	var out []string
-	for _, m := range doc.Messages {
+	for _, m := range slices.Concat(doc.Messages, doc.Contents, doc.Input) {
 		parts := []any{m}
+		if list, ok := m["parts"].([]any); ok {
+			parts = list
+		}
 		if content, ok := m["content"].([]any); ok && m["tool_calls"] == nil {
 			parts = content
 		}

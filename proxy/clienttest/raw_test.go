@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +26,7 @@ type form struct {
 	name, path string
 	stream     bool
 	lanes      int // choices asked for, 0 for those of one who does not say
+	way        way
 }
 
 var forms = []form{
@@ -34,8 +36,22 @@ var forms = []form{
 	{name: "messages SSE", path: "/v1/messages", stream: true},
 }
 
+// everyWay are the forms by base URL and in a tunnel of HTTPS_PROXY.
+func everyWay() []form {
+	all := slices.Clone(forms)
+	for _, f := range forms {
+		f.way = proxies[0].to(f.path == "/v1/messages")
+		f.name += "/" + f.way.name
+		all = append(all, f)
+	}
+	return all
+}
+
 // request is a first request in that form.
 func (f form) request() string {
+	if f.gemini() {
+		return geminiRequest
+	}
 	msgs := `"messages":[{"role":"user","content":"do it"}]`
 	stream := ""
 	if f.stream {
@@ -62,6 +78,9 @@ func (f form) request() string {
 
 // ends tells whether a stream's body has the event that ends the message.
 func (f form) ends(body []byte) bool {
+	if f.gemini() {
+		return bytes.Contains(body, []byte(`"finishReason"`))
+	}
 	if f.path == "/v1/messages" {
 		return bytes.Contains(body, []byte(`"type":"message_stop"`))
 	}
@@ -76,17 +95,20 @@ type rawConn struct {
 }
 
 // dialRaw sends a request over a socket of its own and reads until it closes.
-func dialRaw(t *testing.T, base string, f form) *rawConn {
+func dialRaw(t *testing.T, g *rig, f form) *rawConn {
 	t.Helper()
-	at, err := url.Parse(base)
+	at, err := url.Parse(g.base)
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := net.Dial("tcp", at.Host)
+	conn, err := net.Dial("tcp", g.here.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
+	if g.setup.way.proxied() {
+		conn = tunnelled(t, conn, at.Host)
+	}
 	body := f.request()
 	_, err = fmt.Fprintf(conn, "POST %s%s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\nContent-Type: application/json\r\n"+
 		"Authorization: Bearer k\r\nX-Api-Key: k\r\nAnthropic-Version: 2023-06-01\r\nContent-Length: %d\r\n\r\n%s",
@@ -146,7 +168,7 @@ func TestNothingOfACallIsOnTheSocketBeforeItsDecision(t *testing.T) {
 	calls := []providertest.Call{
 		toolCall("call_first", "bash", "echo"), toolCall("call_asked", "write", dangerous), toolCall("call_third", "fetch", "echo"),
 	}
-	for _, f := range forms {
+	for _, f := range append(everyWay(), geminiForms...) {
 		for _, chunk := range []int{providertest.PerEvent, 1, 7, providertest.Whole} {
 			for _, coding := range []string{"", "gzip", "br", "zstd"} {
 				if coding != "" && chunk != 7 {
@@ -157,6 +179,7 @@ func TestNothingOfACallIsOnTheSocketBeforeItsDecision(t *testing.T) {
 						t.Parallel()
 						asked, answer := make(chan struct{}), make(chan gate.Opinion)
 						g := newRig(t, setup{
+							way:    f.way,
 							script: providertest.Script{{Say: sayCalls(calls...), Chunk: chunk, Coding: coding}},
 							person: gate.ReviewerFunc(func(ctx context.Context, _ *gate.Request) gate.Opinion {
 								close(asked)
@@ -168,7 +191,7 @@ func TestNothingOfACallIsOnTheSocketBeforeItsDecision(t *testing.T) {
 								}
 							}),
 						})
-						c := dialRaw(t, g.base, f)
+						c := dialRaw(t, g, f)
 						<-asked
 						if s := shows(c.got.grow(t.Context(), 6), calls[1:]...); s != nil {
 							t.Errorf("undecided, and on the socket: %q", s)
@@ -199,12 +222,12 @@ func TestNothingOfACallIsOnTheSocketBeforeItsDecision(t *testing.T) {
 // unfinished call, and looks broken to the client, never whole.
 func TestAnswersCutAtEveryEvent(t *testing.T) {
 	denied, fine := toolCall("call_denied", "bash", forbidden), toolCall("call_fine", "write", "echo")
-	for _, f := range forms {
+	for _, f := range everyWay() {
 		if !f.stream {
 			continue
 		}
-		probe := newRig(t, setup{script: providertest.Script{{Say: sayCalls(denied, fine)}}})
-		if _, body, _ := dialRaw(t, probe.base, f).whole(); shows(body, denied) != nil {
+		probe := newRig(t, setup{way: f.way, script: providertest.Script{{Say: sayCalls(denied, fine)}}})
+		if _, body, _ := dialRaw(t, probe, f).whole(); shows(body, denied) != nil {
 			t.Fatal("the denied call is shown")
 		}
 		events := bytes.Count(probe.provider.Requests()[0].Sent, []byte("\n\n"))
@@ -215,9 +238,9 @@ func TestAnswersCutAtEveryEvent(t *testing.T) {
 					Say: sayCalls(denied, fine), Cut: &providertest.Cut{Events: n, Bytes: -1, Clean: clean},
 				})
 			}
-			g := newRig(t, setup{script: script, sequential: true})
+			g := newRig(t, setup{way: f.way, script: script, sequential: true})
 			for n := range events {
-				c := dialRaw(t, g.base, f)
+				c := dialRaw(t, g, f)
 				status, body, whole := c.whole()
 				at := fmt.Sprintf("%s, clean %v, %d of %d events", f.name, clean, n, events)
 				if s := shows(c.got.bytes(), denied); s != nil {
@@ -244,9 +267,9 @@ func TestAnswersCutAtEveryEvent(t *testing.T) {
 // The same byte by byte around the call itself.
 func TestAnswersCutInsideACall(t *testing.T) {
 	fine := toolCall("call_fine", "write", "echo")
-	for _, f := range forms {
-		probe := newRig(t, setup{script: providertest.Script{{Say: sayCalls(fine)}}})
-		_, sent, _ := dialRaw(t, probe.base, f).whole()
+	for _, f := range append(everyWay(), geminiForms...) {
+		probe := newRig(t, setup{way: f.way, script: providertest.Script{{Say: sayCalls(fine)}}})
+		_, sent, _ := dialRaw(t, probe, f).whole()
 		from := bytes.Index(sent, []byte("call_fine"))
 		if from < 0 {
 			t.Fatalf("%s: an allowed call is not shown: %s", f.name, sent)
@@ -255,9 +278,9 @@ func TestAnswersCutInsideACall(t *testing.T) {
 		for n := from; n < from+160 && n < len(sent)-80; n += 3 {
 			script = append(script, providertest.Turn{Say: sayCalls(fine), Cut: providertest.AfterBytes(n)})
 		}
-		g := newRig(t, setup{script: script, sequential: true})
+		g := newRig(t, setup{way: f.way, script: script, sequential: true})
 		for _, turn := range script {
-			c := dialRaw(t, g.base, f)
+			c := dialRaw(t, g, f)
 			if status, body, whole := c.whole(); status == http.StatusOK && whole {
 				t.Errorf("%s: cut after %d bytes, the answer looks whole: %s", f.name, turn.Cut.Bytes, body)
 			}
@@ -270,7 +293,7 @@ func TestAnswersCutInsideACall(t *testing.T) {
 
 // Words are seen while the model is still speaking, and before any call.
 func TestWordsFlowAtOnce(t *testing.T) {
-	for _, f := range forms {
+	for _, f := range everyWay() {
 		if !f.stream {
 			continue
 		}
@@ -282,7 +305,7 @@ func TestWordsFlowAtOnce(t *testing.T) {
 				first = 3
 			}
 			words := "one two three four"
-			g := newRig(t, setup{script: providertest.Script{{
+			g := newRig(t, setup{way: f.way, script: providertest.Script{{
 				Say: []providertest.Item{providertest.Text(words), toolCall("call_x", "bash", "echo")},
 				// The provider says its next word when the client has the last.
 				Before: func(ctx context.Context, i int) {
@@ -298,7 +321,7 @@ func TestWordsFlowAtOnce(t *testing.T) {
 					}
 				},
 			}}})
-			c = dialRaw(t, g.base, f)
+			c = dialRaw(t, g, f)
 			close(ready)
 			ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
 			defer stop()
@@ -317,7 +340,7 @@ func TestWordsFlowAtOnce(t *testing.T) {
 // While the arguments of a call come, nothing of it may be shown, and the
 // client must not take the silence for a dead connection.
 func TestSignsOfLifeComeWhileTheArgumentsOfACallArrive(t *testing.T) {
-	for _, f := range forms {
+	for _, f := range everyWay() {
 		if !f.stream {
 			continue
 		}
@@ -329,7 +352,7 @@ func TestSignsOfLifeComeWhileTheArgumentsOfACallArrive(t *testing.T) {
 				first = 7
 			}
 			args := strings.Repeat("a long file ", 20)
-			g := newRig(t, setup{keepAlive: time.Nanosecond, script: providertest.Script{{
+			g := newRig(t, setup{way: f.way, keepAlive: time.Nanosecond, script: providertest.Script{{
 				Say: []providertest.Item{providertest.Text("writing"), toolCall("call_x", "bash", args)},
 				// Within the call each event waits until the client has seen
 				// something since the one before.
@@ -342,7 +365,7 @@ func TestSignsOfLifeComeWhileTheArgumentsOfACallArrive(t *testing.T) {
 					}
 				},
 			}}})
-			c = dialRaw(t, g.base, f)
+			c = dialRaw(t, g, f)
 			close(ready)
 			ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
 			defer stop()
@@ -361,13 +384,14 @@ func TestSignsOfLifeComeWhileTheArgumentsOfACallArrive(t *testing.T) {
 // An agent that gives up while a person thinks and asks again gets the yes
 // that came in between, and nobody is asked twice.
 func TestARetryFindsTheAnswer(t *testing.T) {
-	for _, f := range forms {
+	for _, f := range everyWay() {
 		t.Run(f.name, func(t *testing.T) {
 			call := toolCall("call_asked", "bash", dangerous)
 			asked, gone := make(chan gate.Approval), make(chan struct{}, 3)
 			desk := newDesk(t, time.Minute, asked)
 			turn := providertest.Turn{Say: sayCalls(call)}
 			g := newRig(t, setup{
+				way:    f.way,
 				script: providertest.Script{turn, turn, turn}, sequential: true,
 				person: gate.ReviewerFunc(func(ctx context.Context, r *gate.Request) gate.Opinion {
 					go func() {
@@ -380,7 +404,7 @@ func TestARetryFindsTheAnswer(t *testing.T) {
 					return desk.Review(ctx, r)
 				}),
 			})
-			first := dialRaw(t, g.base, f)
+			first := dialRaw(t, g, f)
 			a := <-asked
 			first.conn.Close()
 			<-first.done
@@ -391,7 +415,7 @@ func TestARetryFindsTheAnswer(t *testing.T) {
 			if _, err := desk.Answer(t.Context(), a.ID, gate.Answer{Approve: true, By: "tester"}); err != nil {
 				t.Fatal(err)
 			}
-			second := dialRaw(t, g.base, f)
+			second := dialRaw(t, g, f)
 			select {
 			case <-second.done:
 			case a := <-asked:
@@ -401,7 +425,7 @@ func TestARetryFindsTheAnswer(t *testing.T) {
 				t.Errorf("the call was approved and did not come: %s", body)
 			}
 			// The yes was for one call.
-			third := dialRaw(t, g.base, f)
+			third := dialRaw(t, g, f)
 			b := <-asked
 			if b.ID == a.ID {
 				t.Error("the same question was put twice")
@@ -489,7 +513,7 @@ func TestAnswersInBadFormGiveNoCall(t *testing.T) {
 				script:   providertest.Script{{Instead: &providertest.Answer{Header: head, Body: tt.body}}},
 				detector: allowAll{},
 			})
-			c := dialRaw(t, g.base, form{path: tt.path, stream: tt.kind == sse})
+			c := dialRaw(t, g, form{path: tt.path, stream: tt.kind == sse})
 			status, body, _ := c.whole()
 			if h := append(holds(c.got.bytes(), bad), holds(body, bad)...); h != nil {
 				t.Errorf("the socket has the call: %d %s", status, body)
@@ -510,7 +534,7 @@ func TestAnswersInBadFormGiveNoCall(t *testing.T) {
 				script:   providertest.Script{{Instead: &providertest.Answer{Header: http.Header{"Content-Type": {tt.kind}}, Body: tt.body}}},
 				detector: allowAll{},
 			})
-			if _, body, _ := dialRaw(t, g.base, form{path: tt.path, stream: tt.kind == sse}).whole(); string(body) != tt.body {
+			if _, body, _ := dialRaw(t, g, form{path: tt.path, stream: tt.kind == sse}).whole(); string(body) != tt.body {
 				t.Errorf("got  %s\nwant %s", body, tt.body)
 			}
 		}
@@ -540,7 +564,7 @@ func TestARestartKeepsTheQuestion(t *testing.T) {
 		t.Run(fmt.Sprintf("run %d", round+1), func(t *testing.T) {
 			g := newRig(t, setup{script: script, person: desk, principal: []byte("the key that is kept")})
 			if round == 0 {
-				c := dialRaw(t, g.base, forms[1])
+				c := dialRaw(t, g, forms[1])
 				id = (<-asked).ID
 				c.conn.Close()
 				<-c.done
@@ -549,7 +573,7 @@ func TestARestartKeepsTheQuestion(t *testing.T) {
 			if _, err := desk.Answer(t.Context(), id, gate.Answer{Approve: true, By: "tester"}); err != nil {
 				t.Fatal(err)
 			}
-			c := dialRaw(t, g.base, forms[1])
+			c := dialRaw(t, g, forms[1])
 			select {
 			case <-c.done:
 			case a := <-asked:
@@ -595,7 +619,7 @@ func TestOtherFormsOfCalls(t *testing.T) {
 					g := newRig(t, setup{script: providertest.Script{turn}})
 					f := f
 					f.lanes = tt.lanes
-					c := dialRaw(t, g.base, f)
+					c := dialRaw(t, g, f)
 					status, body, whole := c.whole()
 					if status != http.StatusOK || !whole || f.stream && !f.ends(body) {
 						t.Fatalf("status %d, whole %v: %s", status, whole, body)

@@ -18,10 +18,12 @@ import (
 	"callgate/gate/store"
 	"callgate/inspect"
 	"callgate/inspect/anthropic"
+	"callgate/inspect/gemini"
+	"callgate/inspect/ollama"
 	"callgate/inspect/openaichat"
+	"callgate/inspect/responses"
 	"callgate/inspect/toolcall"
 	"callgate/proxy"
-	"callgate/proxy/egress"
 	"callgate/proxy/providertest"
 	"callgate/proxy/repair"
 )
@@ -106,6 +108,8 @@ type setup struct {
 	asked chan<- gate.Approval
 	// errors makes an error of an answer in which a call is denied.
 	errors bool
+	// way is how the client gets here. The zero value is a base URL.
+	way way
 }
 
 // kept reports whether there is a state directory.
@@ -120,11 +124,17 @@ type rig struct {
 	desk     *person.Desk // where setup.asked is given
 
 	setup setup
-	at    *url.URL // the provider
-	state string   // the directory, "" for none
-	front atomic.Pointer[proxy.Proxy]
+	at    *url.URL         // the provider
+	there *httptest.Server // where it is
+	here  *httptest.Server // where callgate is
+	state string           // the directory, "" for none
+	front atomic.Pointer[door]
 	stop  func()
+	spoke legs
 }
+
+// door is what callgate's listener serves.
+type door struct{ http.Handler }
 
 // client is an HTTP client whose answers the rig's tap sees.
 func (g *rig) client() *http.Client { return &http.Client{Transport: g.tap} }
@@ -138,12 +148,8 @@ func newRig(t *testing.T, s setup) *rig {
 	case s.sequential:
 		g.provider = providertest.NewSequential(s.script)
 	}
-	up := httptest.NewServer(g.provider)
-	t.Cleanup(up.Close)
-	var err error
-	if g.at, err = url.Parse(up.URL); err != nil {
-		t.Fatal(err)
-	}
+	g.setup = s
+	g.open(t)
 	if s.detector == nil {
 		s.detector = markers{}
 	}
@@ -160,15 +166,20 @@ func newRig(t *testing.T, s setup) *rig {
 		}
 	}
 	g.setup = s
-	g.start(t)
-	t.Cleanup(func() { g.stop() })
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	g.here = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.front.Load().ServeHTTP(w, r)
 	}))
-	t.Cleanup(front.Close)
-	g.base = front.URL + "/scripted"
-	g.tap = newTap()
+	g.start(t)
+	t.Cleanup(func() { g.stop() })
+	g.here.Start()
+	t.Cleanup(g.here.Close)
+	g.base = g.here.URL + "/scripted"
+	if s.way.proxied() {
+		g.base = g.at.String()
+	}
+	g.tap = newTap(g)
 	t.Cleanup(g.tap.close)
+	t.Cleanup(func() { g.spoke.check(t, s.way) })
 	return g
 }
 
@@ -177,10 +188,10 @@ func newRig(t *testing.T, s setup) *rig {
 func (g *rig) start(t *testing.T) {
 	t.Helper()
 	s := g.setup
-	transport := egress.New(egress.Options{AllowPrivate: func(string) bool { return true }})
+	transport := g.egress()
 	data := &proxy.Proxy{
 		Upstreams: map[string]*proxy.Upstream{"scripted": {Name: "scripted", URL: g.at, AllowPrivate: true}},
-		Dialects:  []inspect.Dialect{openaichat.Dialect{}, anthropic.Dialect{}},
+		Dialects:  []inspect.Dialect{openaichat.Dialect{}, anthropic.Dialect{}, ollama.Dialect{}, gemini.Dialect{}, responses.Dialect{}},
 		Actions:   s.actions,
 		Denial:    proxy.Denial{Error: s.errors},
 		Transport: transport,
@@ -212,6 +223,8 @@ func (g *rig) start(t *testing.T) {
 		data.Repairs = book
 		data.Dialects = []inspect.Dialect{
 			openaichat.Dialect{Denial: inspect.DenialRepair}, anthropic.Dialect{Denial: inspect.DenialRepair},
+			ollama.Dialect{Denial: inspect.DenialRepair}, gemini.Dialect{Denial: inspect.DenialRepair},
+			responses.Dialect{Denial: inspect.DenialRepair},
 		}
 	}
 	decider, err := gate.New(gate.Config{
@@ -221,9 +234,14 @@ func (g *rig) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	data.Gate = decider
-	g.front.Store(data)
+	g.front.Store(&door{data})
+	leave := func() {}
+	if s.way.proxied() {
+		leave = g.forward(t, data)
+	}
 	g.stop = func() {
 		decider.Close()
+		leave()
 		transport.CloseIdleConnections()
 		if st == nil {
 			return
@@ -239,6 +257,7 @@ func (g *rig) start(t *testing.T) {
 func (g *rig) restart(t *testing.T) {
 	t.Helper()
 	g.stop()
+	g.tap.cut(t)
 	g.start(t)
 }
 
@@ -246,6 +265,7 @@ func (g *rig) restart(t *testing.T) {
 func (g *rig) lose(t *testing.T) {
 	t.Helper()
 	g.stop()
+	g.tap.cut(t)
 	g.state = t.TempDir()
 	g.start(t)
 }
@@ -307,14 +327,30 @@ func (g *growing) beyond(ctx context.Context, n int) int {
 // they are read.
 type tap struct {
 	next   *http.Transport
+	spoke  *legs
+	open   *opened // nil for a base URL
 	mu     sync.Mutex
 	asked  [][]byte
 	bodies []*growing
 }
 
-func newTap() *tap { return &tap{next: &http.Transport{DisableCompression: true}} }
+func newTap(g *rig) *tap {
+	tp := &tap{next: &http.Transport{DisableCompression: true}, spoke: &g.spoke}
+	if g.setup.way.proxied() {
+		tp.open = g.through(tp.next)
+	}
+	return tp
+}
 
 func (tp *tap) close() { tp.next.CloseIdleConnections() }
+
+// cut waits until the client has seen that its connections are gone.
+func (tp *tap) cut(t *testing.T) {
+	t.Helper()
+	if tp.open != nil {
+		tp.open.none(t)
+	}
+}
 
 // RoundTrip gives the next answer a body of its own before it asks, so that
 // the body of an answer that has not begun can be waited for.
@@ -334,6 +370,7 @@ func (tp *tap) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	tp.spoke.client(res.Proto)
 	res.Body = struct {
 		io.Reader
 		io.Closer
@@ -405,12 +442,4 @@ func deskOn(t *testing.T, st *store.Store, timeout time.Duration, asked chan<- g
 		t.Fatal(err)
 	}
 	return desk
-}
-
-// newServer serves h until the test ends and gives its base URL.
-func newServer(t *testing.T, h http.Handler) string {
-	t.Helper()
-	srv := httptest.NewServer(h)
-	t.Cleanup(srv.Close)
-	return srv.URL
 }

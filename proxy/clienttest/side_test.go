@@ -19,7 +19,7 @@ import (
 // Conversations of one tenant go on side by side, in which calls with equal ids
 // are denied and allowed.
 func TestConversationsSideBySide(t *testing.T) {
-	eachLoop(t, func(t *testing.T, c agentClient, stream bool) {
+	eachWay(t, agentLoops, func(t *testing.T, c agentClient, stream bool) {
 		const number = 6
 		say := func(s string) providertest.Item { return providertest.Text(s) }
 		talks := make([][]talk, number)
@@ -32,7 +32,7 @@ func TestConversationsSideBySide(t *testing.T) {
 			}
 		}
 		const conversation = "X-Number"
-		g := newRig(t, setup{reads: true, model: func(a providertest.Asked) (providertest.Turn, bool) {
+		g := newRig(t, setup{reads: true, way: c.way, model: func(a providertest.Asked) (providertest.Turn, bool) {
 			var i int
 			if _, err := fmt.Sscan(a.Header.Get(conversation), &i); err != nil {
 				return providertest.Turn{}, false
@@ -42,7 +42,7 @@ func TestConversationsSideBySide(t *testing.T) {
 		var over sync.WaitGroup
 		for i := range talks {
 			over.Go(func() {
-				own, number := newTap(), fmt.Sprint(i)
+				own, number := newTap(g), fmt.Sprint(i)
 				defer own.close()
 				p := newPlayer(t, g, c, stream, &http.Client{Transport: asking{own, func(h http.Header) { h.Set(conversation, number) }}})
 				p.tap, p.mine = own, func(h http.Header) bool { return h.Get(conversation) == number }
@@ -159,15 +159,12 @@ func TestAFurtherAnswerBreaksOff(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			eachLoop(t, func(t *testing.T, c agentClient, stream bool) {
-				if tt.cut.Events > 0 && c.threads {
-					t.Skip("whether a provider holds half an answer is not known")
-				}
+			eachWay(t, agentLoops, func(t *testing.T, c agentClient, stream bool) {
 				talks := []talk{
 					{words: "do it", rounds: []round{{providertest.Text("Now. "), strong("1", "bash", forbidden)}}},
 					{words: "go on", rounds: []round{{providertest.Text("Well.")}}},
 				}
-				g := newRig(t, setup{reads: true, model: func(a providertest.Asked) (providertest.Turn, bool) {
+				g := newRig(t, setup{reads: true, way: c.way, model: func(a providertest.Asked) (providertest.Turn, bool) {
 					if a.Words == "do it" && a.Since == 1 {
 						return providertest.Turn{
 							Say: round{providertest.Text("Another way of doing it would be "), strong("2", "bash", "echo")}, Cut: &tt.cut,

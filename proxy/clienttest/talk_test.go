@@ -12,6 +12,7 @@ import (
 	"callgate/proxy/providertest"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/tidwall/gjson"
 )
 
 // talk is something that a user says and what the model says to it, answer by
@@ -281,9 +282,12 @@ func (p *player) request(k talk, n int, body []byte) {
 		t.Fatal(err)
 	}
 	want := slices.Concat(p.before, k.entries(n))
-	if p.client.threads {
+	if p.client.threads && namesWhatIsHeld(body) {
 		p.continued(want, got)
 		return
+	}
+	for i := range want {
+		want[i].trimmed = want[i].trimmed || p.client.trims && want[i].Kind == byModel
 	}
 	if d := differ(got, want); d != "" {
 		t.Errorf("%s, answer %d: the model reads something else: %s", k.words, n+1, d)
@@ -296,6 +300,7 @@ func (p *player) request(k talk, n int, body []byte) {
 		}
 	}
 	p.goesOn(k, n, body)
+	p.read = len(slices.DeleteFunc(want, func(e entry) bool { return e.Kind == byModel }))
 }
 
 // goesOn checks that a request begins with all that the one before it had.
@@ -305,6 +310,9 @@ func (p *player) goesOn(k talk, n int, body []byte) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	if p.client.trims {
+		now = slices.DeleteFunc(now, func(part string) bool { return strings.Contains(part, `"thought":true`) })
+	}
 	for i, m := range p.wire {
 		if i >= len(now) || now[i] != m {
 			p.t.Errorf("%s, answer %d: part %d was\n%s\nand in the next request is\n%s", k.words, n+1, i, m, strings.Join(now[min(i, len(now)):], "\n"))
@@ -312,6 +320,13 @@ func (p *player) goesOn(k talk, n int, body []byte) {
 		}
 	}
 	p.wire = now
+}
+
+// namesWhatIsHeld reports whether a request leaves what was said before to the
+// provider. The first of a conversation with OpenAI does not, nor does one that
+// goes on within its answer.
+func namesWhatIsHeld(body []byte) bool {
+	return !gjson.GetBytes(body, "input").Exists() || gjson.GetBytes(body, "previous_response_id").Exists() || gjson.GetBytes(body, "conversation").Exists()
 }
 
 // continued checks a request that holds only what is new: results, refusals and

@@ -53,14 +53,14 @@ func TestNothingCrossesTenants(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			eachLoop(t, func(t *testing.T, c agentClient, stream bool) {
+			eachWay(t, agentLoops, func(t *testing.T, c agentClient, stream bool) {
 				rest := []talk{
 					{words: "go on", rounds: []round{{toolCall("call_1", "bash", "echo")}, {say("Well.")}}},
 					{words: "and?", rounds: []round{{say("No more.")}}},
 				}
 				theirs := append([]talk{{words: "do it", rounds: tt.denied}}, rest...)
 				others := append([]talk{{words: "do it", rounds: tt.free}}, rest...)
-				g := newRig(t, setup{reads: true, model: func(a providertest.Asked) (providertest.Turn, bool) {
+				g := newRig(t, setup{reads: true, way: c.way, model: func(a providertest.Asked) (providertest.Turn, bool) {
 					if strings.Contains(a.Header.Get("Authorization")+a.Header.Get("X-Api-Key"), "denied") {
 						return model(theirs)(a)
 					}
