@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -16,6 +18,12 @@ import (
 
 // TestMain lets the test binary be the command, for scripts.
 func TestMain(m *testing.M) {
+	// Under nohup every program that is started would leave the end of a terminal
+	// unheard, as callgate does then. A signal that is caught here is not ignored
+	// there.
+	if signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
 	testscript.Main(m, map[string]func(){
 		"callgate":  main,
 		"fakeagent": fakeAgent,
