@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -241,7 +242,9 @@ type watch struct {
 	ended  atomic.Bool  // the request is over
 	fired  atomic.Bool  // the watch ended it
 
-	// Of look alone, which only the timer calls.
+	// Of look alone, which only the timer calls, and of newWatch: a timer may
+	// fire before it is known here, and once more when it is set meanwhile.
+	mu    sync.Mutex
 	found int64 // turns at the look before
 	since int   // looks that found the same wait
 }
@@ -255,11 +258,15 @@ func newWatch(limit time.Duration, cancel context.CancelFunc) *watch {
 	w := &watch{cancel: cancel, found: 1}
 	w.turns.Store(1)
 	w.limit.Store(int64(limit))
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.timer = time.AfterFunc(limit/looks, w.look)
 	return w
 }
 
 func (w *watch) look() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.ended.Load() {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -695,6 +696,20 @@ func TestProvidersHaveTheNamesOfTheConventions(t *testing.T) {
 	for dialect, want := range map[string]string{"openai-chat": "openai", "openai-responses": "openai", "anthropic": "anthropic", "ollama": "ollama", "gemini": "gcp.gemini"} {
 		if got := providerName(dialect); got != want {
 			t.Errorf("the provider of %s is %q, want %q", dialect, got, want)
+		}
+	}
+}
+
+func TestAWatchMayLookBeforeItIsThere(t *testing.T) {
+	for range 200 {
+		done := make(chan struct{})
+		w := newWatch(1, sync.OnceFunc(func() { close(done) }))
+		w.headed(1)
+		w.wait()
+		<-done
+		w.end()
+		if !w.fired.Load() {
+			t.Fatal("it ended the request and does not say so")
 		}
 	}
 }

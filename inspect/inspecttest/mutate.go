@@ -37,7 +37,7 @@ func Mutate(t *testing.T, d inspect.Dialect, media, glob string, rounds int, fin
 	if len(all) == 0 {
 		t.Fatalf("no case file of %s has an answer of type %s", glob, media)
 	}
-	for round := range rounds {
+	for round := range (rounds + splitStride - 1) / splitStride {
 		rnd := rand.New(rand.NewPCG(uint64(round), 7))
 		c := all[rnd.IntN(len(all))]
 		m := mutator{rnd: rnd, body: bytes.Clone(c.ResponseBody), snippets: snippets, other: all[rnd.IntN(len(all))].ResponseBody}
