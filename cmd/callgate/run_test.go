@@ -574,7 +574,7 @@ func TestWhatAnAgentSentToAProviderIsCounted(t *testing.T) {
 		{"POST", "/v1/messages", true},
 		{"GET", "/", false},
 		{"CONNECT", "API.openai.com:443", true},
-		{"CONNECT", "registry.npmjs.org:443", false},
+		{"CONNECT", "packages.example:443", false},
 		{"GET", "http://api.anthropic.com/v1/models", true},
 		{"GET", "http://deb.debian.org/", false},
 	} {
