@@ -2,6 +2,7 @@ package gemini
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
 	"callgate/inspect/rawjson"
@@ -15,6 +16,13 @@ import (
 func (t *turn) notHosted(b []byte, kind string, v rawjson.Span) string {
 	if !rawjson.IsObject(b, v) {
 		return "no object stands there"
+	}
+	for w := rawjson.Open(b, v); w.Next(); {
+		switch key := rawjson.KeyText(b, w.Key); {
+		case slices.Contains(hostedMembers, key):
+		case rawjson.IsObject(b, w.Val), rawjson.IsArray(b, w.Val): // and what may be a call in it
+			return "it holds " + short(key) + ", which no such part has"
+		}
 	}
 	word := bare(rawjson.Text(b, rawjson.Get(b, v, "toolType")))
 	offered := false
@@ -34,6 +42,9 @@ func (t *turn) notHosted(b []byte, kind string, v rawjson.Span) string {
 	}
 	return "the request offered no tool that the provider runs in this way"
 }
+
+// hostedMembers are those of parts that the provider runs (Gemini API, Part).
+var hostedMembers = []string{"id", "language", "code", "toolType", "args"}
 
 // bare is a name as the most careless reader compares it.
 func bare(name string) string { return strings.ReplaceAll(strictjson.Fold(name), "_", "") }
