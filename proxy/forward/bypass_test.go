@@ -439,3 +439,31 @@ func (b byLine) RoundTrip(r *http.Request) (*http.Response, error) {
 	c := b.g.dial("GET " + target + " HTTP/1.1\r\nHost: " + host + "\r\n" + fields.String() + "Connection: close\r\n\r\n")
 	return http.ReadResponse(bufio.NewReader(c), r)
 }
+
+// A provider's address is nobody's name: in a tunnel to it, or in a whole URL,
+// the host of the request could say whose it is.
+func TestNoUpstreamIsReachedByItsAddressOrAtAnotherPort(t *testing.T) {
+	reached := make(chan bool, 10)
+	port := listen(t, func(c net.Conn) { reached <- true })
+	g := newRig(t, nil, nil, tunnelling("203.0.113.7"), func(_ *rig, o *Options) {
+		o.Providers, o.Ports = Tunnel, nil
+		o.Transport.DialContext = dialTo(o.Transport.DialContext, port)
+	})
+	for _, at := range []string{"203.0.113.7:80", "203.0.113.7:443", "[::ffff:203.0.113.7]:80", "[::ffff:cb00:7107]:443", openai + ":80"} {
+		for _, head := range []string{
+			"CONNECT " + at + " HTTP/1.1\r\nHost: " + openai + "\r\n\r\n",
+			"POST http://" + at + "/v1/chat/completions HTTP/1.1\r\nHost: " + openai + "\r\nContent-Length: 0\r\n\r\n",
+		} {
+			c := g.dial(head)
+			if got := readHead(t, c); !strings.HasPrefix(got, "HTTP/1.1 403") && !strings.HasPrefix(got, "HTTP/1.1 400") {
+				t.Errorf("%.40q: %s", head, got)
+			}
+			c.Close()
+		}
+	}
+	select {
+	case <-reached:
+		t.Error("the provider was reached")
+	default:
+	}
+}

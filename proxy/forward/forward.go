@@ -290,15 +290,15 @@ func (h *Handler) plan(r *http.Request) *plan {
 	case p.kind == kindControl:
 		say(http.StatusForbidden, "%s is where people answer callgate's questions; it is not reached through the proxy", to)
 	case p.kind == kindData, p.kind == kindGated:
+	case p.kind == kindProvider && h.hosts.upstreamAt(to.host) != "":
+		say(http.StatusForbidden, "%s is not where upstream %s is: only its own port and scheme lead through the gate", to, h.hosts.upstreamAt(to.host))
 	case p.kind == kindProvider && (h.others != Tunnel || h.providers != Tunnel):
-		if up := h.hosts.upstreamAt(to.host); up != "" {
-			say(http.StatusForbidden, "%s is not where upstream %s is: only its own port and scheme lead through the gate", to, up)
-			break
-		}
 		say(http.StatusForbidden, "%s belongs to a model provider, and a tunnel to it would lead around the gate: "+
 			"name it under upstreams (NAME: https://%s) if callgate speaks its API", to.host, to.host)
 	case h.others != Tunnel:
 		say(http.StatusForbidden, "%s is no provider of the configuration: name it under upstreams, or let other hosts pass with forward.others: tunnel", to.host)
+	case to.addr().IsValid():
+		say(http.StatusForbidden, "%s is an address, and whose it is cannot be told: a provider of the configuration may be there; ask for the host by its name", to.host)
 	case !h.ports[to.port]:
 		say(http.StatusForbidden, "port %d is not tunnelled to", to.port)
 	case r.Method != http.MethodConnect && r.URL.Scheme != "http":
