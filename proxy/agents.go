@@ -185,7 +185,8 @@ func (a *Agents) introduce(r *http.Request) (*http.Request, who, *refusal) {
 	}
 	query, inQuery := a.fromQuery(&s, r.URL.RawQuery)
 	header, inHeader := a.fromHeader(&s, r.Header)
-	if marked(path) || s.holds(path) || marked(query) || s.holds(query) {
+	plainPath, plainQuery := unescape(path), unquery(query)
+	if marked(path) || marked(plainPath) || s.holds(path) || s.holds(plainPath) || marked(query) || marked(plainQuery) || s.holds(query) || s.holds(plainQuery) {
 		s.refuse("a token stands in the path or the query where none is taken: " + howToShow)
 	}
 	if s.reason != "" {

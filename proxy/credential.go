@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -58,12 +59,31 @@ func (c *Credential) secrets() [][]byte {
 	word := value[strings.LastIndexByte(value, ' ')+1:] // without its scheme
 	_, pass := secret(value)
 	var list [][]byte
-	for _, s := range []string{word, pass, strings.ReplaceAll(word, "/", `\/`)} { // the last is how some write JSON
+	// The last ones are how some write JSON.
+	for _, s := range []string{word, pass, strings.ReplaceAll(word, "/", `\/`), inHTML(word, false), inHTML(word, true)} {
 		if len(s) >= minSecret && !slices.ContainsFunc(list, func(b []byte) bool { return string(b) == s }) {
 			list = append(list, []byte(s))
 		}
 	}
 	return list
+}
+
+// inHTML is a text in JSON that may stand in HTML, as Go, PHP and others write
+// it.
+func inHTML(s string, upper bool) string {
+	form := `\u%04x`
+	if upper {
+		form = `\u%04X`
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if strings.ContainsRune("&<>'+\"/=", r) {
+			fmt.Fprintf(&b, form, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }
 
 // errEchoed is the fault of an answer that holds the upstream's credential: some

@@ -298,6 +298,8 @@ func TestTheGuardFindsTheCredentialHoweverItComes(t *testing.T) {
 		{"a password", basic("u", ownKey), "x" + ownKey, "x"},
 		{"a password as it is sent", basic("u", ownKey), "x" + basic("u", ownKey)[len("Basic "):], "x"},
 		{"with the slashes of JSON", "ab/cd/ef/gh/ij/kl", `x ab\/cd\/ef\/gh\/ij\/kl`, "x "},
+		{"as JSON for HTML has it", "ab&cd+ef<gh>ij/kl==", `x ab\u0026cd\u002bef\u003cgh\u003eij\u002fkl\u003d\u003d`, "x "},
+		{"as JSON for HTML has it, in capitals", "ab&cd+ef<gh>ij/kl==", `x ab\u0026cd\u002Bef\u003Cgh\u003Eij\u002Fkl\u003D\u003D`, "x "},
 		{"a word that is no secret", "Bearer EMPTY", "EMPTY is EMPTY", "EMPTY is EMPTY"},
 	} {
 		u := &Upstream{Credential: &Credential{"Authorization", c.value}}
