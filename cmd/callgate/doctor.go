@@ -105,7 +105,8 @@ type doctor struct {
 }
 
 func (d *doctor) say(state, about, remedy, text string, args ...any) {
-	d.found = append(d.found, finding{state, about, fmt.Sprintf(text, args...), remedy})
+	// Much of it is what the examined program chose.
+	d.found = append(d.found, finding{state, about, redact.Visible(fmt.Sprintf(text, args...)), redact.Visible(remedy)})
 }
 
 // examine looks at everything. pid is 0 for the environment of this process.
@@ -258,30 +259,46 @@ const gatePatience = 3 * time.Second
 var (
 	errNoGate = errors.New("something else answers there")
 	errNoURL  = errors.New("it is no http or https URL")
+	errToken  = errors.New("callgate is there and does not know the token")
 )
 
-// gate says why no callgate answers at the origin of a URL, nil where one does.
+// gate says why no callgate answers at the origin of a URL, nil where one does
+// that takes the agent's token in it, if it has one (errToken).
 // No proxy is asked: an agent that is set up rightly asks none either.
 func (d *doctor) gate(ctx context.Context, base string) error {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return errNoURL
 	}
-	origin := u.Scheme + "://" + u.Host
-	if err, known := d.gates[origin]; known {
-		return err
+	at := u.Scheme + "://" + u.Host + "/"
+	if err, known := d.gates[at]; !known {
+		err = askGate(ctx, at, nil)
+		d.gates[at] = err
 	}
-	err = askGate(ctx, origin+"/")
-	d.gates[origin] = err
-	return err
+	first, _, _ := strings.Cut(strings.TrimPrefix(u.EscapedPath(), "/"), "/")
+	if !strings.HasPrefix(first, "~") && u.User == nil || d.gates[at] != nil {
+		return d.gates[at]
+	}
+	if !strings.HasPrefix(first, "~") {
+		return askGate(ctx, at, u.User)
+	}
+	return askGate(ctx, at+first+"/", nil)
 }
 
-func askGate(ctx context.Context, at string) error {
+// askGate asks whether callgate is at an address. user is what a client of a
+// proxy shows it.
+func askGate(ctx context.Context, at string, user *url.Userinfo) error {
 	ctx, cancel := context.WithTimeout(ctx, gatePatience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
 		return err
+	}
+	if user != nil {
+		pass, _ := user.Password()
+		req.SetBasicAuth(user.Username(), pass)
+		req.Header["Proxy-Authorization"] = req.Header["Authorization"]
+		delete(req.Header, "Authorization")
 	}
 	client := &http.Client{
 		Transport:     &http.Transport{DisableKeepAlives: true},
@@ -295,6 +312,9 @@ func askGate(ctx context.Context, at string) error {
 	head, err := io.ReadAll(io.LimitReader(res.Body, 64))
 	if err != nil {
 		return err
+	}
+	if res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusProxyAuthRequired {
+		return errToken
 	}
 	if !strings.HasPrefix(string(head), "callgate is running") {
 		return errNoGate
@@ -364,6 +384,8 @@ func (d *doctor) variables(ctx context.Context, getenv func(string) string) {
 		switch {
 		case err == nil:
 			d.say(stateOK, v.name, "", "leads to callgate at %s", shown(raw))
+		case errors.Is(err, errToken):
+			d.say(stateFail, v.name, "set it anew with the agent's token; callgate agents token makes one", "leads to callgate, which does not know the agent's token in it: its requests are refused")
 		case errors.Is(err, errNoGate):
 			d.say(stateFail, v.name, remedy, "leads past callgate, to %s", shown(raw))
 		case errors.Is(err, errNoURL):

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -54,7 +55,11 @@ func about(list []finding, what string) (state, text string) {
 
 // gateAt serves what says that it is callgate.
 func gateAt(t *testing.T) string {
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/~") && !strings.Contains(r.URL.Path, "hush") || r.Header.Get("Proxy-Authorization") == "Basic YWdlbnQ6d3Jvbmc=" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
 		fmt.Fprintln(w, "callgate is running. Point an agent's base URL at it; see callgate help.")
 	}))
 	t.Cleanup(srv.Close)
@@ -69,6 +74,10 @@ func TestTheDoctorSaysWhatIsWrong(t *testing.T) {
 	closed.Close()
 	empty := filepath.Join(t.TempDir(), "empty.pem")
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	open := t.TempDir()
@@ -97,6 +106,11 @@ func TestTheDoctorSaysWhatIsWrong(t *testing.T) {
 		{"a base URL is none", []string{"ANTHROPIC_BASE_URL=callgate"}, "ANTHROPIC_BASE_URL", stateFail, "no http or https URL", ""},
 		{"a password is not printed", []string{"ANTHROPIC_BASE_URL=http://u:hush@127.0.0.1:1"}, "ANTHROPIC_BASE_URL", stateFail, "", "hush"},
 		{"an agent's token is not printed", []string{"ANTHROPIC_BASE_URL=" + gate + "/~cgt_hushhushhushhushhushhush"}, "ANTHROPIC_BASE_URL", stateOK, "leads to callgate", "hushhush"},
+		{"a base URL with a wrong token", []string{"ANTHROPIC_BASE_URL=" + gate + "/~cgt_wrongwrongwrongwrong/v1"}, "ANTHROPIC_BASE_URL", stateFail, "does not know the agent's token", "wrongwrong"},
+		{"a proxy with a wrong token", []string{"HTTPS_PROXY=" + strings.Replace(gate, "://", "://agent:wrong@", 1)}, "HTTPS_PROXY", stateFail, "does not know the agent's token", "wrong@"},
+		{"a pipe for certificates", []string{"SSL_CERT_FILE=" + pipe}, "SSL_CERT_FILE", stateFail, "no regular file", ""},
+		{"a device for certificates", []string{"NODE_EXTRA_CA_CERTS=/dev/zero"}, "NODE_EXTRA_CA_CERTS", stateFail, "no regular file", ""},
+		{"what a terminal would carry out", []string{"HTTPS_PROXY=http://proxy.example:3128", "NO_PROXY=\x1b[2Jx", "OPENAI_BASE_URL=" + gate}, "NO_PROXY", stateFail, "", "\x1b"},
 		{"a key without a base URL", []string{"OPENAI_API_KEY=sk-hush"}, "OPENAI_BASE_URL", stateWarn, "OPENAI_API_KEY", "hush"},
 		{"a key is advisory even with one", []string{"OPENAI_API_KEY=sk-hush", "OPENAI_BASE_URL=" + gate}, "keys", stateWarn, "past callgate", "hush"},
 		{"a key of a provider that no variable points to callgate", []string{"GROQ_API_KEY=x"}, "keys", stateWarn, "GROQ_API_KEY", ""},

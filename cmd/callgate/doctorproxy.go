@@ -38,6 +38,17 @@ func proxyOrigin(raw string) string {
 	return "http://" + u.Host
 }
 
+// withLogin is an origin with what a proxy's URL shows of its client.
+func withLogin(origin, raw string) string {
+	if !strings.Contains(raw, "://") {
+		raw = "http://" + raw
+	}
+	if u, err := url.Parse(raw); err == nil && u.User != nil {
+		return strings.Replace(origin, "://", "://"+u.User.String()+"@", 1)
+	}
+	return origin
+}
+
 // proxies looks whether a proxy stands between the agent and callgate, or is
 // callgate.
 func (d *doctor) proxies(ctx context.Context, getenv func(string) string) {
@@ -59,13 +70,15 @@ func (d *doctor) proxies(ctx context.Context, getenv func(string) string) {
 			continue
 		}
 		host := redact.Visible(strings.TrimPrefix(at, "http://"))
-		err := d.gate(ctx, at)
+		err := d.gate(ctx, withLogin(at, getenv(n)))
 		switch {
+		case errors.Is(err, errToken):
+			d.say(stateFail, n, "set it anew with the agent's token: http://agent:TOKEN@HOST:PORT", "is callgate, which does not know the agent's token in it: its requests are refused")
 		case err == nil && forwardProxy:
 			d.say(stateOK, n, "", "is callgate, at %s", host)
 		case err == nil:
 			d.say(stateFail, n, "unset it; base URLs are enough", "is callgate, which is no forward proxy in this version")
-		case at == d.base() || isLoopbackURL(at) && d.gates[at] != errNoGate:
+		case at == d.base() || isLoopbackURL(at) && d.gates[at+"/"] != errNoGate:
 			d.say(stateFail, n, "start callgate there, or start the agent with callgate run; else unset it", "is %s, where nothing can be reached: %v", host, err)
 		default:
 			d.say(stateOK, n, "", "is %s, which only hosts outside of this machine should need", host)
@@ -147,7 +160,7 @@ func (d *doctor) certificates(ctx context.Context, getenv func(string) string) {
 		if path == "" {
 			continue
 		}
-		b, err := os.ReadFile(path)
+		b, err := readCertificates(path)
 		switch {
 		case err != nil:
 			d.say(stateFail, n.Name, "name a file that is there, or unset it", "%s: %v", redact.Visible(path), reasonOnly(err))
@@ -248,7 +261,7 @@ func (d *doctor) trust(trusts func([]byte) bool, good, without []string) {
 	const remedy = "callgate run sets what is needed; callgate ca trust shows it for each kind of program"
 	node := "set NODE_EXTRA_CA_CERTS=" + d.caFile() + " for agents in Node; " + remedy
 	system := trusts != nil && slices.ContainsFunc(systemRoots, func(path string) bool {
-		b, err := os.ReadFile(path)
+		b, err := readCertificates(path)
 		return err == nil && trusts(b)
 	})
 	switch {

@@ -175,6 +175,24 @@ func (f forwarding) settings(getenv func(string) string) ([]setting, error) {
 	return list, nil
 }
 
+// maxCertificates is the largest file that certificates are taken from.
+const maxCertificates = 16 << 20
+
+// readCertificates reads a file that a variable names. It may name anything: a
+// pipe that nobody writes to, a device without an end.
+func readCertificates(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, &os.PathError{Op: "open", Path: path, Err: reasonOnly(err)}
+	case !info.Mode().IsRegular():
+		return nil, &os.PathError{Op: "open", Path: path, Err: errors.New("it is no regular file")}
+	case info.Size() > maxCertificates:
+		return nil, &os.PathError{Op: "open", Path: path, Err: errors.New("it is too large for a file of certificates")}
+	}
+	return os.ReadFile(path)
+}
+
 // joinCertificates puts ca behind what the user's variables name already and
 // behind the first of roots that is there.
 func joinCertificates(ca []byte, getenv func(string) string, names []setting, roots []string) ([]byte, error) {
@@ -191,7 +209,7 @@ func joinCertificates(ca []byte, getenv func(string) string, names []setting, ro
 		if path == "" || slices.Contains(seen, path) {
 			continue
 		}
-		b, err := os.ReadFile(path)
+		b, err := readCertificates(path)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w; name a file that is there or unset it", n.Name, err)
 		}
@@ -200,7 +218,7 @@ func joinCertificates(ca []byte, getenv func(string) string, names []setting, ro
 	}
 	found := len(roots) == 0
 	for _, path := range roots {
-		b, err := os.ReadFile(path)
+		b, err := readCertificates(path)
 		if err != nil {
 			continue // another system's place
 		}
