@@ -65,6 +65,7 @@ func (e *exitError) Error() string {
 func (e *exitError) Unwrap() error { return e.err }
 
 func main() {
+	hide()
 	ctx, stop := signal.NotifyContext(context.Background(), endSignals()...)
 	// The first signal asks the command to end; a second one ends it.
 	context.AfterFunc(ctx, stop)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -142,7 +143,7 @@ func (a *asker) ask(ctx context.Context, q gate.Approval) (ans *gate.Answer, int
 	}
 	defer restore()
 	wide := a.tty.columns()
-	whole := a.print(q, wide)
+	whole, word := a.print(q, wide), answerWord()
 	var line []byte
 	next := time.Now()
 	for {
@@ -160,7 +161,7 @@ func (a *asker) ask(ctx context.Context, q gate.Approval) (ans *gate.Answer, int
 				a.say("no answer in time: denied")
 				return nil, false
 			}
-			a.prompt(q, whole, line)
+			a.prompt(q, whole, word, line)
 			next = time.Now().Add(time.Second)
 		}
 		b, err := a.tty.key()
@@ -177,7 +178,11 @@ func (a *asker) ask(ctx context.Context, q gate.Approval) (ans *gate.Answer, int
 				line = nil
 				fallthrough
 			case '\r', '\n':
-				yes := whole && isYes(string(line))
+				if whole && isYes(string(line)) { // who means it sees what to type
+					line, next = nil, time.Now()
+					continue
+				}
+				yes := whole && strings.EqualFold(strings.TrimSpace(string(line)), word)
 				a.say(map[bool]string{true: "allowed, once", false: "denied"}[yes])
 				return &gate.Answer{Approve: yes, By: a.by}, false
 			case 8, 127:
@@ -195,7 +200,20 @@ func (a *asker) ask(ctx context.Context, q gate.Approval) (ans *gate.Answer, int
 	}
 }
 
-// isYes takes only a clear yes for one.
+// answerWord is what a yes to one question must be. A program can put keys into
+// the terminal that it runs at (TIOCSTI), but not read what is written there:
+// what stands on the screen is known to whoever sees it alone.
+func answerWord() string {
+	const letters = "abcdefghjkmnpqrstuvwxyz" // none that looks like a digit
+	var b [5]byte
+	rand.Read(b[:]) // never fails: it ends the process instead
+	for i, c := range b {
+		b[i] = letters[int(c)%len(letters)]
+	}
+	return string(b[:])
+}
+
+// isYes tells that somebody types what is a yes elsewhere.
 func isYes(s string) bool {
 	switch strings.ToLower(strings.TrimSpace(s)) {
 	case "y", "yes":
@@ -245,8 +263,8 @@ func (a *asker) print(q gate.Approval, wide int) (whole bool) {
 }
 
 // prompt draws the line of the answer anew.
-func (a *asker) prompt(q gate.Approval, whole bool, line []byte) {
-	ask := "allow it once? [y/N]"
+func (a *asker) prompt(q gate.Approval, whole bool, word string, line []byte) {
+	ask := "type " + word + " to allow it once, Enter to deny it"
 	if !whole {
 		ask = "press Enter to deny it"
 	}

@@ -126,6 +126,16 @@ func startRun(t *testing.T, tty, piped bool, args ...string) *session {
 	return s
 }
 
+// word is what a yes to the last question must be.
+func (s *session) word(t *testing.T) string {
+	t.Helper()
+	m := regexp.MustCompile(`type (\w+) to allow it once`).FindAllStringSubmatch(s.String(), -1)
+	if m == nil {
+		t.Fatalf("no word is asked for: %q", s.String())
+	}
+	return m[len(m)-1][1]
+}
+
 func (s *session) press(t *testing.T, keys string) {
 	t.Helper()
 	if _, err := s.terminal.WriteString(keys); err != nil {
@@ -162,17 +172,20 @@ func TestAQuestionTakesTheTerminalFromAnAgentThatWrites(t *testing.T) {
 		name, keys, says string
 		runs             bool
 	}{
-		{"yes", "y\r", "allowed, once", true},
-		{"YES after a mistake", "ns\x7f\x7fYES\r", "allowed, once", true},
+		{"the word", "WORD\r", "allowed, once", true},
+		{"the word after a mistake", "ns\x7f\x7fWORD\r", "allowed, once", true},
+		{"the word after a yes, which is no answer", "y\rYES\rWORD\r", "allowed, once", true},
+		{"another word", "WORDx\r", "denied", false},
+		{"a yes and no word", "y\r\r", "denied", false},
 		{"no", "n\r", "denied", false},
 		{"Enter alone", "\r", "denied", false},
 		{"neither", "sure\r", "denied", false},
-		{"the end of the input", "y\x04", "denied", false},
+		{"the end of the input", "WORD\x04", "denied", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			s := startRun(t, true, false, "--ask", "tty", "--", "fakeagent", "talk")
-			s.wait(t, "allow it once? [y/N]")
+			s.wait(t, "to allow it once")
 			_, frame, _ := strings.Cut(s.String(), "── callgate ")
 			time.Sleep(200 * time.Millisecond)
 			if _, later, _ := strings.Cut(s.String(), "── callgate "); strings.Contains(later, "tick") {
@@ -183,7 +196,7 @@ func TestAQuestionTakesTheTerminalFromAnAgentThatWrites(t *testing.T) {
 					t.Errorf("the question lacks %q: %q", want, frame)
 				}
 			}
-			s.press(t, tc.keys)
+			s.press(t, strings.ReplaceAll(tc.keys, "WORD", s.word(t)))
 			got := s.end(t, 0)
 			if strings.Contains(got, deletion) != tc.runs {
 				t.Errorf("the call reached the agent: %v, want %v; on the screen is %q", !tc.runs, tc.runs, got)
@@ -200,7 +213,7 @@ func TestWhatWasTypedBeforeAQuestionIsNoAnswer(t *testing.T) {
 	t.Parallel()
 	s := startRun(t, true, false, "--ask", "tty", "--", "fakeagent", "chat")
 	s.press(t, "y\ry\ry\r")
-	s.wait(t, "allow it once? [y/N]")
+	s.wait(t, "to allow it once")
 	time.Sleep(500 * time.Millisecond)
 	s.press(t, "\r")
 	if got := s.end(t, 0); strings.Contains(got, deletion) {
@@ -211,7 +224,7 @@ func TestWhatWasTypedBeforeAQuestionIsNoAnswer(t *testing.T) {
 func TestCtrlCAtAQuestionDeniesAndInterruptsTheAgent(t *testing.T) {
 	t.Parallel()
 	s := startRun(t, true, false, "--ask", "tty", "--", "fakeagent", "talk")
-	s.wait(t, "allow it once? [y/N]")
+	s.wait(t, "to allow it once")
 	s.press(t, "\x03")
 	got := s.end(t, 130)
 	if !strings.Contains(got, "interrupted: denied") || strings.Contains(got, deletion) {
@@ -222,7 +235,7 @@ func TestCtrlCAtAQuestionDeniesAndInterruptsTheAgent(t *testing.T) {
 func TestAnEndingRunDoesNotWaitForItsQuestion(t *testing.T) {
 	t.Parallel()
 	s := startRun(t, true, false, "--ask", "tty", "--", "fakeagent", "talk")
-	s.wait(t, "allow it once? [y/N]")
+	s.wait(t, "to allow it once")
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
 	if got := s.end(t, 143); strings.Contains(got, deletion) {
 		t.Errorf("the call ran: %q", got)
@@ -268,7 +281,7 @@ func TestQuestionsAreAnsweredFromAnotherTerminalAndTheAgentsScreenStaysItsOwn(t 
 			id := s.open(t)
 			s.people(t, "approve", id)
 			got := s.end(t, 0)
-			if !strings.Contains(got, deletion) || strings.Contains(got, "[y/N]") || strings.Contains(got, id) {
+			if !strings.Contains(got, deletion) || strings.Contains(got, "to allow it once") || strings.Contains(got, id) {
 				t.Errorf("on the screen is %q", got)
 			}
 			if !strings.Contains(got, "\a") {
@@ -400,4 +413,44 @@ func TestAShellStopsAndContinuesTheRunAsOneJob(t *testing.T) {
 	s.wait(t, "code 7")
 	s.press(t, "exit\r")
 	s.end(t, 0)
+}
+
+// What callgate holds is not for the agent to read, though both are of one user.
+// Nothing is hidden from root, so that root's test runs as nobody.
+func TestTheAgentCannotReadWhatCallgateWasStartedWith(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	provider := httptest.NewServer(providertest.New(agentScript()))
+	defer provider.Close()
+	program, err := exec.LookPath("callgate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "run", "--ask", "none", "--upstream", "openai="+provider.URL, "--",
+		"sh", "-c", `cat /proc/$PPID/environ; echo; cat /proc/self/environ >/dev/null && echo own is there`)
+	cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "CALLGATE_CONTROL_TOKEN=cg_0123456789abcdef0123456789", "GOCOVERDIR=" + os.Getenv("GOCOVERDIR")}
+	if os.Getuid() == 0 {
+		const nobody = 65534
+		for dir := home; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+			if err := os.Chmod(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Chown(home, nobody, nobody); err != nil {
+			t.Fatal(err)
+		}
+		body, err := os.ReadFile(program) // where nobody may not go
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.Path = filepath.Join(home, "callgate")
+		if err := os.WriteFile(cmd.Path, body, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	}
+	out, err := cmd.CombinedOutput()
+	if strings.Contains(string(out), "cg_0123") || !strings.Contains(string(out), "own is there") {
+		t.Errorf("%v: %s", err, out)
+	}
 }
