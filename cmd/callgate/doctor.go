@@ -271,9 +271,8 @@ func (d *doctor) gate(ctx context.Context, base string) error {
 		return errNoURL
 	}
 	at := u.Scheme + "://" + u.Host + "/"
-	if err, known := d.gates[at]; !known {
-		err = askGate(ctx, at, nil)
-		d.gates[at] = err
+	if _, known := d.gates[at]; !known {
+		d.gates[at] = askGate(ctx, at, nil)
 	}
 	first, _, _ := strings.Cut(strings.TrimPrefix(u.EscapedPath(), "/"), "/")
 	if !strings.HasPrefix(first, "~") && u.User == nil || d.gates[at] != nil {
