@@ -67,11 +67,16 @@ type Sources struct {
 	File  string
 	byKey map[string]Source
 	vars  map[string]bool
+	plain map[string]bool // the secrets that stand in the file themselves
 }
 
 // SecretVars lists the variables of the environment that hold secrets of
 // callgate's because the file names them.
 func (s Sources) SecretVars() []string { return slices.Sorted(maps.Keys(s.vars)) }
+
+// InFile says that a secret stands in the configuration file itself, where
+// whoever reads the file has it.
+func (s Sources) InFile(key string) bool { return s.plain[key] && s.Of(key).Kind == "file" }
 
 // Of gives the source of a setting by its path; what nobody set comes from the
 // thing it is part of, or from the defaults.
@@ -118,7 +123,7 @@ const systemFile = "/etc/callgate/callgate.yaml"
 // fault is left out.
 func Load(o LoadOptions) (*Config, Sources, error) {
 	c := Default()
-	l := loader{c: &c, env: environ(o.Environ), src: Sources{byKey: map[string]Source{}, vars: map[string]bool{}}, broken: &broken{}}
+	l := loader{c: &c, env: environ(o.Environ), src: Sources{byKey: map[string]Source{}, vars: map[string]bool{}, plain: map[string]bool{}}, broken: &broken{}}
 	l.file(o.Path)
 	secrets := l.env
 	if o.Secrets != nil {
@@ -148,10 +153,8 @@ type loader struct {
 	src    Sources
 	broken *broken
 	faults Faults
-	// readable says that others than its owner can read the file, and literal
-	// are the secrets that stand in it.
+	// readable says that others than its owner can read the file.
 	readable bool
-	literal  []string
 }
 
 // environ makes a map of KEY=VALUE. Of the same key twice the last counts, as

@@ -2,6 +2,7 @@ package config
 
 import (
 	"io/fs"
+	"maps"
 	"os"
 	"reflect"
 	"regexp"
@@ -95,7 +96,7 @@ func (l *loader) secret(lf leaf, environ map[string]string) {
 	case text == "" && lf.path != "control.token":
 		fault("is empty", "give it a value or remove the key")
 	case text != "":
-		l.literal = append(l.literal, lf.path)
+		l.src.plain[lf.path] = true
 	}
 }
 
@@ -134,8 +135,8 @@ func (l *loader) exposed() (fs Faults) {
 	if !l.readable {
 		return nil
 	}
-	for _, key := range slices.Compact(l.literal) {
-		if l.src.Of(key).Kind != "file" {
+	for _, key := range slices.Sorted(maps.Keys(l.src.plain)) {
+		if !l.src.InFile(key) {
 			continue
 		}
 		remedy := "run chmod 600 on it, or write ${NAME} of a variable or file:PATH"

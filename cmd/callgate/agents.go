@@ -144,7 +144,7 @@ func newAgentsListCommand(e *env) *cobra.Command {
 		Use:     "list",
 		Short:   "List the agents of the configuration",
 		Example: "  callgate agents list\n  callgate agents list --config callgate.yaml --json",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := refuseEmpty(cmd); err != nil {
 				return err

@@ -79,7 +79,7 @@ func newApprovalsListCommand(e *env, o *approvalsOptions) *cobra.Command {
 		Example: `  callgate approvals list
   callgate approvals list --all
   callgate approvals list --json | jq -r .command`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := o.client(e)
 			if err != nil {

@@ -87,7 +87,7 @@ own and complete.`,
   callgate audit list --since 7d --verdict deny --limit 0
   callgate audit list --since 2026-03-01T00:00:00Z --until 2026-03-02T00:00:00Z --json
   callgate audit list --tool bash --outcome timeout`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			q, err := f.query(time.Now())
 			if err != nil {
@@ -273,7 +273,7 @@ it with --expect later: a log that was only added to still holds that entry.`,
 		Example: `  callgate audit verify
   callgate audit verify --expect 42:5d0f...
   callgate audit verify --json | jq -r .head`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var head store.Head
 			if expect != "" {

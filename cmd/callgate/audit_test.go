@@ -146,7 +146,7 @@ func TestAuditRefuses(t *testing.T) {
 		{"a head that is none", []string{"verify", "--expect", "5"}, exitUsage, "NUMBER:HASH"},
 		{"a state directory that is missing", []string{"list", "--state", filepath.Join(dir, "not")}, exitFailed, "no such file"},
 		{"a configuration that is missing", []string{"list", "--state", "", "--config", filepath.Join(dir, "not.yaml")}, exitConfig, "not.yaml"},
-		{"words behind list", []string{"list", "all"}, exitUsage, "unknown command"},
+		{"words behind list", []string{"list", "all"}, exitUsage, "takes flags alone"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			code, _, errs := runCommand(t, nil, append([]string{"audit", "--state", dir}, tt.args...)...)

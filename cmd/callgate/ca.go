@@ -135,7 +135,7 @@ and of the providers that callgate knows. One that is there already is left as
 it is unless --replace is given: then whoever trusted the old one has to trust
 the new one instead, and a callgate that runs has to be started anew.`,
 		Example: "  callgate ca init\n  callgate ca init --replace",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := o.load(e, cmd)
 			if err != nil {
@@ -180,7 +180,7 @@ func newCAShowCommand(e *env, o *caOptions) *cobra.Command {
 		Use:     "show",
 		Short:   "Show the authority: name, fingerprint, validity, files",
 		Example: "  callgate ca show\n  callgate ca show --json | jq -r .sha256",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ca, path, err := o.certificate(e, cmd)
 			if err != nil {
@@ -198,7 +198,12 @@ func newCAExportCommand(e *env, o *caOptions) *cobra.Command {
 		Short:   "Print the authority's certificate, or write it to a file",
 		Long:    "export gives the certificate in PEM. The key is never given out.",
 		Example: "  callgate ca export > callgate-ca.pem\n  callgate ca export --output /usr/local/share/ca-certificates/callgate.crt",
-		Args:    cobra.NoArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := noArgs(cmd, args); err != nil {
+				return fmt.Errorf("%w; to write a file: callgate ca export --output %s", err, shellWord(args[0]))
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ca, _, err := o.certificate(e, cmd)
 			if err != nil {

@@ -104,7 +104,7 @@ func newConfigShowCommand(e *env) *cobra.Command {
 		Use:     "show",
 		Short:   "Show the settings in force and where each comes from",
 		Example: "  callgate config show\n  CALLGATE_APPROVALS_MODE=off callgate config show --json",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := refuseEmpty(cmd); err != nil {
 				return err
@@ -251,7 +251,7 @@ func newConfigInitCommand(e *env) *cobra.Command {
 		Use:     "init",
 		Short:   "Print a commented file with every setting, or write it",
 		Example: "  callgate config init > callgate.yaml\n  callgate config init --output ~/.config/callgate/callgate.yaml",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := refuseEmpty(cmd); err != nil {
 				return err

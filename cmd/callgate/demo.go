@@ -51,7 +51,7 @@ func newDemoCommand(e *env) *cobra.Command {
 		Example: `  callgate demo
   callgate demo --answer no
   callgate demo --answer yes --json`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := refuseEmpty(cmd); err != nil {
 				return err

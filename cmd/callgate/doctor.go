@@ -47,7 +47,7 @@ func newDoctorCommand(e *env) *cobra.Command {
 		Example: `  callgate doctor
   callgate doctor --pid 4711
   callgate doctor --json | jq 'select(.state == "fail")'`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := refuseEmpty(cmd); err != nil {
 				return err

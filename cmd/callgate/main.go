@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -156,7 +157,11 @@ func newRootCommand(e *env) *cobra.Command {
 	root.SetOut(e.Stdout)
 	root.SetErr(e.Stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &exitError{code: exitUsage, err: err, hints: flagHints(cmd, err)}
+		hints := flagHints(cmd, err)
+		if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+			err = badValue(bad)
+		}
+		return &exitError{code: exitUsage, err: err, hints: hints}
 	})
 	root.AddCommand(
 		newServeCommand(e),
@@ -175,6 +180,35 @@ func newRootCommand(e *env) *cobra.Command {
 	strictHelp(root)
 	usageArgs(root)
 	return root
+}
+
+// noArgs refuses words behind a command that takes none. A command with
+// commands below it was meant to get one of these.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if cmd.HasAvailableSubCommands() {
+		return cobra.NoArgs(cmd, args)
+	}
+	return fmt.Errorf("%s takes flags alone, and %q is none", cmd.CommandPath(), args[0])
+}
+
+// badValue says of a flag's value what is wanted, where the package that reads
+// numbers only names itself.
+func badValue(e *pflag.InvalidValueError) error {
+	num, ok := errors.AsType[*strconv.NumError](e)
+	if !ok {
+		return e
+	}
+	wanted := "a whole number"
+	if num.Func == "ParseBool" {
+		wanted = "true or false"
+	}
+	if errors.Is(num, strconv.ErrRange) {
+		wanted = "a smaller number"
+	}
+	return fmt.Errorf("--%s %q: %s is wanted", e.GetFlag().Name, e.GetValue(), wanted)
 }
 
 // strictHelp makes help for what is no command wrong usage; cobra prints its

@@ -376,7 +376,7 @@ func gated(ctx context.Context, e *env, o runOptions, args []string, run *runnin
 	if err != nil {
 		return 0, err
 	}
-	if run.src.Of("control.token").Kind == "file" {
+	if run.src.InFile("control.token") {
 		l.note("control.token stands in %s, which the agent can read; control.token_sha256 would do", run.src.File)
 	}
 	where, why, err := o.place(cfg.Control, run.tty)

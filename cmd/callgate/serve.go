@@ -81,7 +81,7 @@ func newServeCommand(e *env) *cobra.Command {
   callgate serve --upstream ollama=http://127.0.0.1:11434
   ANTHROPIC_BASE_URL=http://127.0.0.1:4141 claude
   HTTPS_PROXY=http://127.0.0.1:4141 CODEX_CA_CERTIFICATE=~/.local/state/callgate/ca.pem codex`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, src, err := loadConfig(e, o.config, o.flags(cmd)...)
 			if err != nil {

@@ -48,7 +48,7 @@ func newVersionCommand(e *env) *cobra.Command {
 		Use:     "version",
 		Short:   "Print the version of this binary",
 		Example: "  callgate version --json",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			v := buildVersion()
 			if asJSON {
