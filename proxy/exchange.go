@@ -198,7 +198,7 @@ func (x *exchange) send(req *http.Request, d inspect.Dialect, w *watch) (*http.R
 	case errors.As(err, &guarded):
 		x.refuse(d, http.StatusBadGateway, guarded.Error())
 	default:
-		x.refuse(d, http.StatusBadGateway, fmt.Sprintf("the provider %s could not be reached: %v", x.rt.up.Name, err))
+		x.refuse(d, http.StatusBadGateway, fmt.Sprintf("the provider %s could not be reached: %s", x.rt.up.Name, egress.Reason(err)))
 	}
 	return nil, fmt.Errorf("asking %s: %w", x.rt.up.Name, err)
 }

@@ -9,6 +9,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"net"
 	"net/http"
 	"net/netip"
@@ -50,6 +51,25 @@ func (e *RefusedError) Error() string {
 		at += " (" + e.Addr.String() + ")"
 	}
 	return "address refused: " + at + " is " + e.Reason
+}
+
+// Reason puts into words for an agent why a provider was not reached: without
+// the addresses of this network and the name servers that were asked, which
+// are none of its business.
+func Reason(err error) string {
+	if de, ok := errors.AsType[*net.DNSError](err); ok {
+		switch {
+		case de.IsNotFound:
+			return "the name " + de.Name + " is not known"
+		case de.IsTimeout:
+			return "the name " + de.Name + " took too long to look up"
+		}
+		return "the name " + de.Name + " could not be looked up"
+	}
+	if oe, ok := errors.AsType[*net.OpError](err); ok {
+		return oe.Op + ": " + oe.Err.Error()
+	}
+	return err.Error()
 }
 
 // New returns the transport. Certificates are verified, TLS is at least 1.2,

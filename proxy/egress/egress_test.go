@@ -3,12 +3,15 @@ package egress
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/net/dns/dnsmessage"
@@ -229,5 +232,27 @@ func TestCertificatesAreVerified(t *testing.T) {
 	c := New(Options{}).TLSClientConfig
 	if c.InsecureSkipVerify || c.MinVersion < 0x0303 {
 		t.Errorf("%+v", c)
+	}
+}
+
+func TestWhatAnAgentIsToldOfAProviderThatIsNotReached(t *testing.T) {
+	lookup := func(e net.DNSError) error {
+		e.Name, e.Server = "api.provider.test", "10.0.0.53:53"
+		return &net.OpError{Op: "dial", Net: "tcp", Err: &e}
+	}
+	for _, c := range []struct {
+		name, want string
+		err        error
+	}{
+		{"a name that is not known", "the name api.provider.test is not known", lookup(net.DNSError{Err: "no such host", IsNotFound: true})},
+		{"a name server that is silent", "the name api.provider.test took too long to look up", lookup(net.DNSError{Err: "i/o timeout", IsTimeout: true})},
+		{"a name server that fails", "the name api.provider.test could not be looked up", lookup(net.DNSError{Err: "server misbehaving", IsTemporary: true})},
+		{"a closed port", "dial: connect: connection refused", &net.OpError{
+			Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 7), Port: 443}, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}},
+		{"anything else", "tls: no certificate", errors.New("tls: no certificate")},
+	} {
+		if got := Reason(fmt.Errorf("asking: %w", c.err)); got != c.want && got != "asking: "+c.want {
+			t.Errorf("%s: %q", c.name, got)
+		}
 	}
 }

@@ -110,7 +110,8 @@ func (h *Handler) unreachable(to endpoint, err error) (status int, reason string
 	if ne, ok := errors.AsType[net.Error](err); ok && ne.Timeout() {
 		return http.StatusGatewayTimeout, to.String() + " does not answer in time"
 	}
-	return http.StatusBadGateway, to.String() + " is not reached: " + err.Error()
+	h.log.Info("a host is not reached", "host", to.host, "err", err)
+	return http.StatusBadGateway, to.String() + " is not reached: " + egress.Reason(err)
 }
 
 // dropHop removes what concerns one connection alone (RFC 9110, section 7.6.1).
